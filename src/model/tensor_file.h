@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "model/dtype.h"
+#include "device/dtype.h"
 
 #define ES_TENSOR_RANK 4
 

@@ -2,8 +2,8 @@
  *
  * Quantised types come in blocks of consecutive elements of a row; a row is always a whole number of blocks. Layouts are
  * those of GGUF; names are GGUF's. */
-#ifndef ES_MODEL_DTYPE_H
-#define ES_MODEL_DTYPE_H
+#ifndef ES_DEVICE_DTYPE_H
+#define ES_DEVICE_DTYPE_H
 
 #include "base/error.h"
 
@@ -25,5 +25,8 @@ typedef struct es_dtype_info {
 const es_dtype_info *es_dtype_get_info(es_dtype type);
 /** Bytes of `elements` consecutive elements (a multiple of the block), or SIZE_MAX on overflow or a broken multiple. */
 size_t es_dtype_bytes(es_dtype type, int64_t elements);
+/** The type with this ggml_type number or this name ("Q8_0"); false when this engine has none. */
+bool es_dtype_from_gguf(uint32_t gguf_type, es_dtype *type);
+bool es_dtype_from_name(const char *name, es_dtype *type);
 
 #endif
