@@ -1,0 +1,177 @@
+/* evenshare/engine.h: sequences in, tokens out.
+ *
+ *   static void on_event(void *user, const es_event *event)
+ *   {
+ *       if (event->kind == ES_EVENT_TOKEN) fwrite(event->text, 1, event->text_bytes, stdout);
+ *   }
+ *   ...
+ *   es_engine *engine;
+ *   es_engine_open(model, NULL, &engine);
+ *   es_request request = es_request_defaults(model);
+ *   request.prompt = tokens, request.prompt_count = count, request.on_event = on_event;
+ *   uint64_t id;
+ *   if (es_engine_submit(engine, &request, &id) == ES_OK) es_engine_wait(engine, id);
+ *   es_engine_close(engine);
+ *
+ * One thread inside the engine runs steps: a step gives every generating sequence one token and advances prompts by what
+ * fits. Requests may be submitted and cancelled from any thread. Each accepted request ends in exactly one ES_EVENT_DONE or
+ * ES_EVENT_ERROR. Memory is taken when the engine opens; what does not fit is refused when it is submitted. */
+#ifndef EVENSHARE_ENGINE_H
+#define EVENSHARE_ENGINE_H
+
+#include "evenshare/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct es_engine es_engine;
+
+/** A numeric mode fixes every rounding and the order of every sum: same mode, same bits. */
+typedef enum es_numeric { ES_NUMERIC_AUTO, ES_NUMERIC_F32 } es_numeric;
+/** Parse "auto", "f32"; ES_INVALID names those that exist. */
+es_status es_numeric_parse(const char *name, es_numeric *numeric);
+const char *es_numeric_name(es_numeric numeric);
+
+/** Who walks a long sequence in attention: one worker (V1), all of them (V2), or as a cost model says. Never changes a bit. */
+typedef enum es_attention { ES_ATTENTION_AUTO, ES_ATTENTION_V1, ES_ATTENTION_V2 } es_attention;
+
+/** How an engine is built. Zero anywhere means the default in brackets. */
+typedef struct es_engine_options {
+    int threads;            /**< workers [the CPUs this process may use] */
+    int parallel;           /**< sequences at once [4] */
+    int64_t context;        /**< most tokens of one sequence, prompt and answer [the model's, or what fits the memory] */
+    size_t memory;          /**< bytes for KV pages, states and workspaces [from the machine's or cgroup's limit] */
+    int chunk;              /**< most prompt tokens in one step [256] */
+    int page;               /**< tokens per KV page, a power of two from 16 to 512 [64] */
+    int queue;              /**< requests waiting for a place before submit says ES_BUSY [1024] */
+    es_numeric numeric;
+    es_attention attention;
+} es_engine_options;
+
+/** What the engine made of its options. */
+typedef struct es_engine_info {
+    int threads, parallel, chunk, page;
+    int64_t context;             /**< most tokens of one sequence */
+    int64_t pages;               /**< KV pages in all */
+    size_t memory;               /**< bytes allocated when it opened, weights not counted */
+    size_t memory_limit;         /**< the budget they were sized from */
+    es_numeric numeric;
+    const char *instruction_set; /**< "avx512", "avx2", "reference" */
+    const char *fingerprint;     /**< numeric mode and build, for system_fingerprint and cache keys */
+} es_engine_info;
+
+/** How a token is chosen from its logits. es_sampling_defaults() gives greedy choice with nothing else switched on. */
+typedef struct es_sampling {
+    float temperature;        /**< 0 = greedy, ties to the lowest token */
+    int32_t top_k;            /**< keep the k likeliest; 0 = all */
+    float top_p;              /**< keep the likeliest that together reach p; 1 = all */
+    float min_p;              /**< keep those at least this share as likely as the likeliest; 0 = all */
+    float repetition_penalty; /**< divides positive, multiplies negative logits of tokens seen; 1 = off */
+    float frequency_penalty;  /**< subtracted once per occurrence in the answer; 0 = off */
+    float presence_penalty;   /**< subtracted for each token that occurs in the answer; 0 = off */
+    int32_t repetition_window;/**< how many last tokens (prompt and answer) repetition_penalty looks at; −1 = all */
+    uint64_t seed;            /**< same seed, same model, same history: same tokens */
+    uint32_t choice;          /**< which of several answers to one prompt this is: another stream of random numbers */
+} es_sampling;
+es_sampling es_sampling_defaults(void);
+
+typedef struct es_logit_bias {
+    es_token token;
+    float bias; /**< added to the token's logit; −100 or less bans it */
+} es_logit_bias;
+
+typedef enum es_event_kind {
+    ES_EVENT_PROGRESS, /**< prompt tokens done so far */
+    ES_EVENT_TOKEN,    /**< one more token of the answer */
+    ES_EVENT_DONE,     /**< the last event: the answer is whole */
+    ES_EVENT_ERROR,    /**< the last event: why there is no (whole) answer */
+} es_event_kind;
+
+typedef enum es_finish { ES_FINISH_STOP, ES_FINISH_LENGTH, ES_FINISH_CANCELLED } es_finish;
+
+typedef struct es_token_logprob {
+    es_token token;
+    float logprob; /**< natural logarithm of the probability, before temperature and truncation */
+} es_token_logprob;
+
+/** An event. Pointers are valid during the callback only. */
+typedef struct es_event {
+    es_event_kind kind;
+    uint64_t request;
+    /* progress */
+    int64_t prompt_done;          /**< prompt tokens computed or found in a cache */
+    /* token */
+    es_token token;
+    const char *text;             /**< characters that this token completed, stop strings already cut off; may be empty */
+    size_t text_bytes;
+    float logprob;                /**< of `token`; only with request.logprobs */
+    const es_token_logprob *top;  /**< [top_count], likeliest first; only with request.top_logprobs */
+    int top_count;
+    /* done (text: what was still held back) */
+    es_finish finish;
+    const char *stop_string;      /**< the stop string that ended it, or NULL */
+    /* done and error */
+    int64_t prompt_tokens, cached_tokens, completion_tokens;
+    double prompt_seconds, completion_seconds;
+    /* error */
+    es_status status;
+    const char *message;
+} es_event;
+
+typedef void (*es_event_fn)(void *user, const es_event *event);
+/** Raw logits of one position [vocabulary], float32, before any sampling; valid during the call only. */
+typedef void (*es_logits_fn)(void *user, int64_t position, const float *logits, int32_t vocabulary);
+
+/** One request. The engine copies what it needs before es_engine_submit() returns. */
+typedef struct es_request {
+    const es_token *prompt;      /**< [prompt_count], at least one, each a token of the model */
+    size_t prompt_count;
+    int64_t max_tokens;          /**< most tokens of the answer; 0 answers nothing (logits and prompt only); −1 = what fits */
+    es_sampling sampling;
+    const es_logit_bias *bias;   /**< [bias_count] */
+    size_t bias_count;
+    const es_token *stop_tokens; /**< [stop_token_count] besides the model's own */
+    size_t stop_token_count;
+    const char *const *stop;     /**< [stop_count] strings that end the answer; they are not part of it */
+    size_t stop_count;
+    bool ignore_eos;             /**< the model's own stop tokens do not end the answer */
+    bool keep_special;           /**< write special tokens into the text */
+    bool logprobs;               /**< fill event.logprob */
+    int top_logprobs;            /**< fill event.top with this many, at most 20 */
+    bool progress;               /**< send ES_EVENT_PROGRESS */
+    es_event_fn on_event;        /**< called on the engine's thread: must not block; may be NULL */
+    es_logits_fn on_logits;      /**< wants logits of prompt positions from `logits_from` on; may be NULL */
+    int64_t logits_from;
+    void *user;
+} es_request;
+
+/** A request with the model's recommended sampling and nothing else set. */
+es_request es_request_defaults(const es_model *model);
+
+es_status es_engine_open(const es_model *model, const es_engine_options *options, es_engine **engine);
+/** Ends every request (ES_FINISH_CANCELLED) and frees everything. */
+void es_engine_close(es_engine *engine);
+const es_engine_info *es_engine_get_info(const es_engine *engine);
+
+/** Submit a request. ES_INVALID (a token out of range, ...), ES_TOO_LONG (prompt and max_tokens can never fit),
+ *  ES_BUSY (queue full). After ES_OK exactly one done or error event follows. */
+es_status es_engine_submit(es_engine *engine, const es_request *request, uint64_t *id);
+/** Stop a request within one step; its event still comes. Unknown or finished numbers are fine. */
+void es_engine_cancel(es_engine *engine, uint64_t id);
+/** Wait until a request has ended. Not from a callback. */
+void es_engine_wait(es_engine *engine, uint64_t id);
+
+/** Counters for /health, /metrics and tests; taken without waiting for a step. */
+typedef struct es_engine_stats {
+    uint64_t steps, prompt_tokens, completion_tokens, finished, failed, cancelled;
+    int32_t running, waiting;
+    int64_t pages_used, pages_total;
+    double last_step_seconds;
+} es_engine_stats;
+es_engine_stats es_engine_get_stats(const es_engine *engine);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
