@@ -15,7 +15,7 @@
 typedef struct es_tensor {
     const char *name;                /**< owned by the set */
     es_dtype type;
-    int rank;
+    int rank;                        /**< 0 (a scalar) to ES_TENSOR_RANK */
     int64_t shape[ES_TENSOR_RANK];   /**< unused axes are 1 */
     const void *data;                /**< in a mapping; aligned only as the file has it */
     size_t bytes;
@@ -26,17 +26,21 @@ typedef struct es_tensor_set es_tensor_set;
 /** Look a tensor up; NULL when absent. */
 const es_tensor *es_tensor_find(const es_tensor_set *set, const char *name);
 size_t es_tensor_count(const es_tensor_set *set);
-const es_tensor *es_tensor_at(const es_tensor_set *set, size_t index); /**< in name order */
-/** Tensors whose type this engine cannot read are in the list of the unreadable: name and the type's name, so that whoever
+const es_tensor *es_tensor_at(const es_tensor_set *set, size_t index); /**< in name order; NULL past the end */
+/** Tensors whose type (or rank) this engine cannot read are in the list of the unreadable: name and the type's name, so that whoever
  *  needs one can refuse it by name (and whoever does not, need not care). */
 size_t es_tensor_unreadable_count(const es_tensor_set *set);
 const char *es_tensor_unreadable(const es_tensor_set *set, const char *name); /**< the type's name, or NULL */
+/** Enumerate the unreadable in name order, for `inspect`: the name (and type, if asked for), or NULL past the end. */
+const char *es_tensor_unreadable_at(const es_tensor_set *set, size_t index, const char **type);
+/** Unmaps everything; NULL is fine. */
 void es_tensor_set_close(es_tensor_set *set);
 
 /** Open one .safetensors file, or a folder with model.safetensors or model.safetensors.index.json and its shards. */
 es_status es_safetensors_open(const char *path, es_tensor_set **set);
 
-/** Write float32 data as a safetensors file with one tensor (shape of `rank` axes). For `score --logits`. */
+/** Write float32 data as a safetensors file with one tensor (shape of `rank` axes). For `score --logits`. The file appears
+ *  whole or not at all: ES_IO (a full disk, no permission) leaves what was there before. */
 es_status es_safetensors_write_f32(const char *path, const char *name, const float *data, int rank, const int64_t *shape);
 
 #endif
