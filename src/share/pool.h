@@ -1,0 +1,36 @@
+/* pool.h: the workers, and the two ways in which they meet.
+ *
+ *   es_pool_run(pool, job, argument);     // job(argument, worker) on every worker; returns when all are done
+ *   ...inside a job:
+ *   es_pool_meet(pool);                   // a barrier: nobody goes on before everybody came
+ *
+ * The caller of es_pool_run() is worker 0, so a pool of one has no threads at all. Workers wait awake for some
+ * microseconds, then sleep in the kernel: a parked pool burns no core. */
+#ifndef ES_SHARE_POOL_H
+#define ES_SHARE_POOL_H
+
+#include "base/error.h"
+
+typedef struct es_pool es_pool;
+typedef void (*es_job_fn)(void *argument, int worker);
+
+#define ES_POOL_MOST_WORKERS 512
+
+/** CPUs in this process's affinity mask. */
+int es_pool_cpus(void);
+
+/** Start `workers` − 1 threads (1 to 512 workers; 0 = es_pool_cpus()). Threads are pinned one to a CPU of the affinity mask
+ *  when there is a CPU for each. */
+es_status es_pool_open(int workers, es_pool **pool);
+/** Joins the threads. Not while a job runs. NULL is fine. */
+void es_pool_close(es_pool *pool);
+int es_pool_workers(const es_pool *pool);
+
+/** Run a job on every worker. One caller at a time. */
+void es_pool_run(es_pool *pool, es_job_fn job, void *argument);
+/** The barrier, called by every worker of the running job or by none. */
+void es_pool_meet(es_pool *pool);
+/** Barriers passed since the pool was opened, for `bench`. */
+uint64_t es_pool_meetings(const es_pool *pool);
+
+#endif
