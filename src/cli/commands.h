@@ -1,0 +1,12 @@
+/* commands.h: the commands there are, each in the file of its name. */
+#ifndef ES_CLI_COMMANDS_H
+#define ES_CLI_COMMANDS_H
+
+#include "cli/options.h"
+
+extern const es_command es_command_completion;
+
+/** All of them, in the order of `evenshare --help`. */
+const es_command *const *es_commands(size_t *count);
+
+#endif

@@ -1,0 +1,71 @@
+/* main.c: finds the command and hands it its arguments. To add a command: one file with its
+ * es_command, a line in commands.h and one here. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+
+static const es_command *const commands[] = {
+    &es_command_completion,
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+const es_command *const *es_commands(size_t *count)
+{
+    *count = COMMANDS;
+    return commands;
+}
+
+static void print_help(FILE *out)
+{
+    fputs("evenshare: an LLM inference engine and server\n\nUsage: evenshare COMMAND [MODEL] [options]\n\nCommands:\n", out);
+    for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\n  evenshare help COMMAND   what a command does and its options\n"
+          "  evenshare --version      which version this is\n\n"
+          "MODEL is a .gguf file or a Hugging Face folder; without it $ES_MODEL or the default model.\n"
+          "Exit codes: 0 done, 1 failed, 2 the command line or the model cannot be used as it is.\n", out);
+}
+
+static int refuse_command(const char *name)
+{
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i]->name;
+    const char *nearest = es_nearest_word(name, names, COMMANDS);
+    if (nearest) fprintf(stderr, "evenshare: there is no command \"%s\"; did you mean \"%s\"?\n", name, nearest);
+    else fprintf(stderr, "evenshare: there is no command \"%s\" (see evenshare --help)\n", name);
+    return 2;
+}
+
+/* True when everything written to standard output arrived: a full disk must not look like success. */
+static int finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    return code ? code : 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        puts("evenshare " ES_VERSION);
+        return finish(0);
+    }
+    const bool help = strcmp(name, "help") == 0;
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || (help && argc == 2)) {
+        print_help(stdout);
+        return finish(0);
+    }
+    if (help) name = argv[2];
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(name, commands[i]->name) != 0) continue;
+        if (!help) return finish(commands[i]->run(argc - 1, argv + 1));
+        char flag[] = "--help";
+        char *ask[] = {argv[2], flag, NULL};
+        return finish(commands[i]->run(2, ask));
+    }
+    return refuse_command(name);
+}
