@@ -1,0 +1,266 @@
+/* cpu.c: the host's cores as a device. Opening it allocates every workspace; submitting a program only runs it. */
+#include "device/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64
+
+static es_cpu *cpu_of(es_device *device)
+{
+    return (es_cpu *)(void *)device;
+}
+
+static void close_cpu(es_device *device)
+{
+    es_cpu *cpu = cpu_of(device);
+    es_pool_close(cpu->pool);
+    free(cpu->arena);
+    free(cpu->worker);
+    free(cpu);
+}
+
+static es_status new_buffer(unsigned char *data, size_t bytes, bool owned, es_buffer **buffer)
+{
+    es_buffer *b = malloc(sizeof *b);
+    if (!b) return es_fail(ES_NO_MEMORY, "no memory for a buffer's record");
+    *b = (es_buffer){data, bytes, owned};
+    *buffer = b;
+    return ES_OK;
+}
+
+static es_status alloc_buffer(es_device *device, size_t bytes, es_buffer **buffer)
+{
+    (void)device;
+    const size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT;
+    unsigned char *data = rounded > bytes ? aligned_alloc(ALIGNMENT, rounded) : NULL;
+    if (!data) return es_fail(ES_NO_MEMORY, "no memory for a buffer of %zu bytes", bytes);
+    memset(data, 0, rounded);
+    const es_status status = new_buffer(data, bytes, true, buffer);
+    if (status != ES_OK) free(data);
+    return status;
+}
+
+static es_status import_buffer(es_device *device, const void *host, size_t bytes, es_buffer **buffer)
+{
+    (void)device;
+    return new_buffer((unsigned char *)(uintptr_t)host, bytes, false, buffer);
+}
+
+static void release_buffer(es_device *device, es_buffer *buffer)
+{
+    (void)device;
+    if (buffer->owned) free(buffer->data);
+    free(buffer);
+}
+
+static es_status check_range(const es_buffer *buffer, size_t offset, size_t bytes)
+{
+    if (offset > buffer->bytes || bytes > buffer->bytes - offset)
+        return es_fail(ES_INTERNAL, "bytes %zu to %zu of a buffer of %zu", offset, offset + bytes, buffer->bytes);
+    return ES_OK;
+}
+
+static es_status write_buffer(es_device *device, es_buffer *buffer, size_t offset, const void *host, size_t bytes)
+{
+    (void)device;
+    ES_TRY(check_range(buffer, offset, bytes));
+    if (bytes) memcpy(buffer->data + offset, host, bytes);
+    return ES_OK;
+}
+
+static es_status read_buffer(es_device *device, const es_buffer *buffer, size_t offset, void *host, size_t bytes)
+{
+    (void)device;
+    ES_TRY(check_range(buffer, offset, bytes));
+    if (bytes) memcpy(host, buffer->data + offset, bytes);
+    return ES_OK;
+}
+
+static const void *peek_buffer(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes)
+{
+    (void)device;
+    return check_range(buffer, offset, bytes) == ES_OK ? buffer->data + offset : NULL;
+}
+
+static void run_op(es_cpu *cpu, const es_op *op, int worker)
+{
+    switch (op->kind) {
+    case ES_OP_EMBED: es_cpu_embed(cpu, &op->as.embed, worker); break;
+    case ES_OP_ROPE_TABLE: es_cpu_rope_table(cpu, &op->as.rope_table, worker); break;
+    case ES_OP_RMSNORM: es_cpu_rmsnorm(cpu, &op->as.rmsnorm, worker); break;
+    case ES_OP_MATMUL: es_cpu_matmul(cpu, &op->as.matmul, worker); break;
+    case ES_OP_SWIGLU: es_cpu_swiglu(cpu, &op->as.swiglu, worker); break;
+    case ES_OP_ATTN_PREPARE: es_cpu_attn_prepare(cpu, &op->as.attn_prepare, worker); break;
+    case ES_OP_ATTN: es_cpu_attn(cpu, &op->as.attn, worker); break;
+    case ES_OP_ATTN_MERGE: es_cpu_attn_merge(cpu, &op->as.attn, worker); break;
+    case ES_OP_DELTA_PREPARE: es_cpu_delta_prepare(cpu, &op->as.delta_prepare, worker); break;
+    case ES_OP_DELTA_SCAN: es_cpu_delta_scan(cpu, &op->as.delta_scan, worker); break;
+    case ES_OP_DELTA_FINISH: es_cpu_delta_finish(cpu, &op->as.delta_finish, worker); break;
+    case ES_OP_MOE_ROUTE: es_cpu_moe_route(cpu, &op->as.moe_route, worker); break;
+    case ES_OP_MOE_GROUP: es_cpu_moe_group(cpu, &op->as.moe_group, worker); break;
+    case ES_OP_MOE_PRODUCT: es_cpu_moe_product(cpu, &op->as.moe_product, worker); break;
+    case ES_OP_MOE_COMBINE: es_cpu_moe_combine(cpu, &op->as.moe_combine, worker); break;
+    case ES_OP_KINDS: break;
+    }
+}
+
+/* Nothing was left to several workers: nobody need meet for it. */
+static bool is_idle(const es_cpu *cpu, const es_op *op)
+{
+    return op->kind == ES_OP_ATTN_MERGE && !cpu->attn_split;
+}
+
+static void step_job(void *argument, int worker)
+{
+    es_cpu *cpu = argument;
+    const unsigned saved = es_float_mode_enter();
+    for (int32_t i = 0; i < cpu->program->count; i++) {
+        const es_op *op = &cpu->program->op[i];
+        if (is_idle(cpu, op)) continue;
+        run_op(cpu, op, worker);
+        es_pool_meet(cpu->pool);
+    }
+    es_float_mode_leave(saved);
+}
+
+static es_status submit_program(es_device *device, const es_program *program, const es_batch *batch)
+{
+    es_cpu *cpu = cpu_of(device);
+    if (batch->rows > cpu->options.rows || batch->spans > cpu->options.spans || batch->outputs > cpu->options.rows)
+        return es_fail(ES_INTERNAL, "a step of %d rows in %d spans; the device was opened for %d in %d", batch->rows,
+                       batch->spans, cpu->options.rows, cpu->options.spans);
+    cpu->program = program;
+    cpu->batch = batch;
+    for (int32_t s = 0; s < batch->spans; s++)
+        for (int32_t r = 0; r < batch->span[s].rows; r++) {
+            cpu->row_position[batch->span[s].first_row + r] = batch->span[s].start + r;
+            cpu->row_span[batch->span[s].first_row + r] = s;
+        }
+    es_cpu_attn_plan(cpu);
+    es_pool_run(cpu->pool, step_job, cpu);
+    return ES_OK;
+}
+
+/* Workspaces are cut from one allocation: a first pass with no base counts the bytes, a second hands out the places. */
+typedef struct cutter {
+    unsigned char *base;
+    size_t used;
+    bool overflow;
+} cutter;
+
+static void *cut(cutter *c, int64_t count, size_t size)
+{
+    const size_t n = (size_t)count;
+    if (count < 0 || (size && n > (SIZE_MAX / 2 - c->used) / size)) {
+        c->overflow = true;
+        return NULL;
+    }
+    void *place = c->base ? c->base + c->used : NULL;
+    c->used += (n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return place;
+}
+
+static void cut_piece(cutter *c, const es_cpu *cpu, int32_t rows, es_attn_piece *piece)
+{
+    piece->node = cut(c, cpu->nodes, sizeof *piece->node);
+    for (int32_t n = 0; n < cpu->nodes; n++) {
+        float *m = cut(c, rows, sizeof *m), *l = cut(c, rows, sizeof *l);
+        float *o = cut(c, (int64_t)rows * cpu->options.attn.head_dim, sizeof *o);
+        if (piece->node) piece->node[n].m = m, piece->node[n].l = l, piece->node[n].o = o;
+    }
+}
+
+static void cut_all(cutter *c, es_cpu *cpu)
+{
+    const es_device_options *o = &cpu->options;
+    const int32_t group = o->attn.head_dim ? o->attn.query_heads / o->attn.kv_heads : 0;
+    const int32_t rows = group > ES_ATTN_ROWS ? group : ES_ATTN_ROWS;
+    const int32_t pointers = o->rows > rows ? o->rows : rows;
+    cpu->row_position = cut(c, o->rows, sizeof *cpu->row_position);
+    cpu->row_span = cut(c, o->rows, sizeof *cpu->row_span);
+    cpu->item = cut(c, cpu->item_capacity, sizeof *cpu->item);
+    for (int w = 0; w < o->threads; w++) {
+        es_cpu_worker *me = &cpu->worker[w];
+        me->panel = cut(c, ES_DOT_ROWS * o->columns, sizeof *me->panel);
+        me->rows = cut(c, pointers, sizeof *me->rows);
+        me->product = cut(c, (int64_t)o->rows * ES_DOT_ROWS, sizeof *me->product);
+        if (!group) continue;
+        me->p = cut(c, rows * ES_ATTN_TILE, sizeof *me->p);
+        me->lanes = cut(c, rows * 16, sizeof *me->lanes);
+        for (int i = 0; i < 2; i++) cut_piece(c, cpu, rows, &me->piece[i]);
+    }
+}
+
+static es_status check_options(const es_device_options *o)
+{
+    const es_attn_shape *a = &o->attn;
+    if (a->head_dim) {
+        if (a->head_dim > ES_ATTN_MOST_HEAD_DIM || a->kv_heads < 1 || a->query_heads % a->kv_heads != 0)
+            return es_fail(ES_UNSUPPORTED, "attention with %d query heads, %d KV heads of %d channels", a->query_heads,
+                           a->kv_heads, a->head_dim);
+        if (a->query_heads / a->kv_heads > ES_ATTN_ROWS)
+            return es_fail(ES_UNSUPPORTED, "attention with %d query heads to a KV head; at most %d are supported",
+                           a->query_heads / a->kv_heads, ES_ATTN_ROWS);
+        if (a->page < ES_ATTN_BLOCK || a->page > 512 || (a->page & (a->page - 1)))
+            return es_fail(ES_INVALID, "page: %d is not a power of two from 16 to 512", a->page);
+    }
+    return ES_OK;
+}
+
+/* Two nodes for each height of the tree over the longest sequence, and one in the making. */
+static int32_t nodes_for(int64_t context)
+{
+    int32_t height = 0;
+    while (((int64_t)ES_ATTN_PARTITION << height) < context) height++;
+    return 2 * height + 2;
+}
+
+static es_status build(es_cpu *cpu, const es_device_options *options)
+{
+    const int threads = es_pool_workers(cpu->pool);
+    const es_attn_shape *a = &options->attn;
+    cpu->options = *options;
+    cpu->options.threads = threads;
+    cpu->nodes = nodes_for(options->context);
+    if (a->head_dim) {
+        const int32_t group = a->query_heads / a->kv_heads, tile = ES_ATTN_ROWS / group;
+        cpu->item_capacity = a->kv_heads * (options->rows / tile + options->spans + 1);
+    }
+    cpu->worker = calloc((size_t)threads, sizeof *cpu->worker);
+    if (!cpu->worker) return es_fail(ES_NO_MEMORY, "no memory for %d workers", threads);
+    cutter c = {0};
+    cut_all(&c, cpu);
+    cpu->arena = c.overflow ? NULL : aligned_alloc(ALIGNMENT, c.used + ALIGNMENT);
+    if (!cpu->arena) return es_fail(ES_NO_MEMORY, "no memory for workspaces of %zu bytes; use a smaller --chunk", c.used);
+    memset(cpu->arena, 0, c.used);
+    c = (cutter){.base = cpu->arena};
+    cut_all(&c, cpu);
+    cpu->base.info = (es_device_info){"cpu", cpu->kernels.instruction_set, ES_NUMERIC_F32, threads, c.used};
+    return ES_OK;
+}
+
+static const es_device_ops cpu_ops = {close_cpu, alloc_buffer, import_buffer, release_buffer,
+                                      write_buffer, read_buffer, peek_buffer, submit_program};
+
+es_status es_device_open_cpu(const es_device_options *options, es_device **device)
+{
+    ES_TRY(check_options(options));
+    es_kernels kernels;
+    ES_TRY(es_kernels_select(options->instruction_set, &kernels));
+    es_cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return es_fail(ES_NO_MEMORY, "no memory for the CPU device");
+    cpu->base.ops = &cpu_ops;
+    cpu->kernels = kernels;
+    /* Heads that are no whole vectors are the reference's. */
+    es_kernels_reference(&cpu->reference);
+    if (options->attn.head_dim % 16 != 0) cpu->kernels.attn_tile = cpu->reference.attn_tile;
+    es_status status = es_pool_open(options->threads, &cpu->pool);
+    if (status == ES_OK) status = build(cpu, options);
+    if (status != ES_OK) {
+        close_cpu(&cpu->base);
+        return status;
+    }
+    *device = &cpu->base;
+    return ES_OK;
+}

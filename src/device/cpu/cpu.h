@@ -1,0 +1,129 @@
+/* cpu.h: the inside of the CPU device: its workers, its workspaces, and the functions that run operations on a share.
+ *
+ * A step is one job for the pool: every worker walks the program, does its even share of each operation's units, and meets
+ * the others before the next. A unit is bounded: some weight rows times the step's rows, one head of one row, one partition
+ * of one query tile. Which worker does a unit never changes what the unit computes. */
+#ifndef ES_CPU_CPU_H
+#define ES_CPU_CPU_H
+
+#include "device/cpu/kernels.h"
+#include "device/device.h"
+#include "evenshare/share.h"
+#include "share/pool.h"
+
+struct es_buffer {
+    unsigned char *data;
+    size_t bytes;
+    bool owned;
+};
+
+/** Query rows (query heads of one KV head × tokens) that share a read of keys and values. */
+#define ES_ATTN_ROWS 64
+/** Tokens of a partition: the leaves of the merge tree. A constant of the numeric mode. */
+#define ES_ATTN_PARTITION 128
+/** Partitions that `auto` never splits between workers. */
+#define ES_ATTN_UNIT 4
+/** Nodes that one item's stack can hold: two for each height of a tree over 2^30 partitions, and those of a cut on each
+ *  side. */
+#define ES_ATTN_MOST_NODES 128
+/** Channels of an attention head. */
+#define ES_ATTN_MOST_HEAD_DIM 1024
+
+/** One query tile of one KV head of one span: what one worker may fold alone, or several in runs of partitions. */
+typedef struct es_attn_item {
+    int32_t span, kv_head;
+    int32_t first_row, tokens;      /**< rows of the step */
+    int32_t partitions, weight;     /**< leaves, and the cost of one */
+    int64_t before;                 /**< cost of all earlier items */
+} es_attn_item;
+
+/** A node of the merge tree over `rows` query rows: [rows] m, [rows] l, [rows][head_dim] o. */
+typedef struct es_attn_node {
+    int32_t height;
+    int64_t index;
+    float *m, *l, *o;
+} es_attn_node;
+
+/** The maximal aligned nodes of a run of partitions of one item. */
+typedef struct es_attn_piece {
+    int32_t item, count;
+    es_attn_node *node; /**< [nodes] */
+} es_attn_piece;
+
+/** What one worker needs, allocated when the device opens. */
+typedef struct es_cpu_worker {
+    float *panel;           /**< [16][columns] decoded weight rows */
+    const float **rows;     /**< [step rows] pointers */
+    float *product;         /**< [step rows][16] */
+    float *p, *lanes;       /**< attention scratch: [64 rows][64], [64 rows][16] */
+    int32_t pieces;         /**< runs published for the merge */
+    es_attn_piece piece[2];
+} es_cpu_worker;
+
+typedef struct es_cpu {
+    es_device base;
+    es_device_options options;
+    es_pool *pool;
+    es_kernels kernels, reference;
+    es_cpu_worker *worker;     /**< [threads] */
+    void *arena;               /**< what all workspaces are cut from */
+
+    /* of the current submit */
+    const es_program *program;
+    const es_batch *batch;
+    int64_t *row_position;     /**< [rows] */
+    int32_t *row_span;         /**< [rows] */
+    es_attn_item *item;        /**< [item_capacity] */
+    int32_t items, item_capacity, nodes;
+    int64_t attn_cost;
+    bool attn_split;           /**< some item is left to several workers */
+} es_cpu;
+
+/** A slice as floats. NULL for "nothing there". */
+static inline float *es_cpu_floats(es_slice slice)
+{
+    return slice.buffer ? (float *)(void *)(slice.buffer->data + slice.offset) : NULL;
+}
+
+/** The share of `units` units that falls to a worker. */
+static inline es_range es_cpu_share(const es_cpu *cpu, int64_t units, int worker)
+{
+    const es_share plan = es_share_plan(units, 1, es_pool_workers(cpu->pool));
+    return es_share_range(&plan, worker);
+}
+
+/** Per-step plan of attention: items and who starts where. Called once per submit, before the job. */
+void es_cpu_attn_plan(es_cpu *cpu);
+/** Where worker w's run of partitions begins (and worker w − 1's ends). */
+void es_cpu_attn_cut(const es_cpu *cpu, int worker, int32_t *item, int64_t *partition);
+
+/* One function per operation; each does worker's share. run_matmul.c, run_attention.c, run_delta.c, run_moe.c, run_rows.c. */
+void es_cpu_embed(es_cpu *cpu, const es_op_embed *op, int worker);
+void es_cpu_rope_table(es_cpu *cpu, const es_op_rope_table *op, int worker);
+void es_cpu_rmsnorm(es_cpu *cpu, const es_op_rmsnorm *op, int worker);
+void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, int worker);
+void es_cpu_swiglu(es_cpu *cpu, const es_op_swiglu *op, int worker);
+void es_cpu_attn_prepare(es_cpu *cpu, const es_op_attn_prepare *op, int worker);
+void es_cpu_attn(es_cpu *cpu, const es_op_attn *op, int worker);
+void es_cpu_attn_merge(es_cpu *cpu, const es_op_attn *op, int worker);
+void es_cpu_delta_prepare(es_cpu *cpu, const es_op_delta_prepare *op, int worker);
+void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, int worker);
+void es_cpu_delta_finish(es_cpu *cpu, const es_op_delta_finish *op, int worker);
+void es_cpu_moe_route(es_cpu *cpu, const es_op_moe_route *op, int worker);
+void es_cpu_moe_group(es_cpu *cpu, const es_op_moe_group *op, int worker);
+void es_cpu_moe_product(es_cpu *cpu, const es_op_moe_product *op, int worker);
+void es_cpu_moe_combine(es_cpu *cpu, const es_op_moe_combine *op, int worker);
+
+/** A block of ≤ 16 weight rows times the tokens at x[0 … tokens): out[i] += or = the products, for the part's columns
+ *  [row, row + count). `data` is the first of the block's weight rows. Shared by plain and expert products. */
+typedef struct es_cpu_block {
+    const unsigned char *data;
+    es_dtype type;
+    int64_t columns;
+    int32_t count, tokens;
+    const float *const *x;
+} es_cpu_block;
+/** Leaves [tokens][16] sums in the worker's `product`. */
+void es_cpu_product_block(es_cpu *cpu, const es_cpu_block *block, int worker);
+
+#endif

@@ -1,0 +1,111 @@
+/* kernels.h: what the CPU computes with, as one table per numeric mode.
+ *
+ * The reference functions (ref/) are plain C and define every bit. The vector ones (x86/) must equal them bit for bit, and
+ * es_kernels_check() is the harness that says whether they do. es_kernels_select() fills in a table by run-time dispatch;
+ * everything above calls through it and does not know which instruction set answers.
+ *
+ * Sums over the inner dimension run in 16 virtual lanes: element i goes to lane i mod 16, each lane adds in order with fused
+ * steps, a last incomplete group is filled with zeros, and the lanes fold in a fixed tree (es_fold_lanes). */
+#ifndef ES_CPU_KERNELS_H
+#define ES_CPU_KERNELS_H
+
+#include "device/cpu/decode.h"
+#include "evenshare/engine.h"
+
+/** Keys in one fold of attention: one new maximum each. */
+#define ES_ATTN_TILE 64
+/** Keys whose channels lie side by side in the cache: K is [head_dim][16] per block, V is [16][head_dim]. */
+#define ES_ATTN_BLOCK 16
+#define ES_ATTN_TILE_BLOCKS (ES_ATTN_TILE / ES_ATTN_BLOCK)
+/** Weight rows done together by one call of `dot`. */
+#define ES_DOT_ROWS 16
+/** State columns that one call of `delta_scan` takes at most, and the most key channels. */
+#define ES_DELTA_COLUMNS 64
+#define ES_DELTA_KEY_DIM 256
+/** The most channels of a DeltaNet head, key or value. */
+#define ES_DELTA_MOST_HEAD_DIM 1024
+
+/** One tile of keys for query rows that share a KV head. */
+typedef struct es_attn_tile {
+    const float *const *q;               /**< [rows] pointers to [head_dim], scaled */
+    const int32_t *valid;                /**< [rows] how many keys of the tile the row may see; ≤ 0: none */
+    int32_t rows, head_dim;
+    const float *k[ES_ATTN_TILE_BLOCKS]; /**< blocks [head_dim][16]; read only where some row's `valid` reaches */
+    const float *v[ES_ATTN_TILE_BLOCKS]; /**< blocks [16][head_dim] */
+    float *m;                            /**< [rows] running maximum, −inf at first */
+    float *l;                            /**< [rows][16] running sums of exponentials, key j in lane j mod 16 */
+    float *o;                            /**< [rows][head_dim] running output */
+    float *p;                            /**< [rows][64] scratch */
+} es_attn_tile;
+
+/** A column tile of one head's state over the rows of a span. */
+typedef struct es_delta_tile {
+    float *state;        /**< [key_dim] rows of `columns`, state_stride floats apart; read and written */
+    int64_t state_stride;
+    bool fresh;          /**< the state counts as zero */
+    int32_t key_dim, columns, rows;
+    const float *q, *k, *v; /**< row t at + t · x_stride; q, k [key_dim], v [columns] */
+    int64_t x_stride;
+    const float *gates;  /**< row t: decay, beta at + t · gate_stride */
+    int64_t gate_stride;
+    float *out;          /**< row t at + t · out_stride, [columns] */
+    int64_t out_stride;
+} es_delta_tile;
+
+typedef struct es_kernels {
+    es_decode_fn decode[ES_DTYPES];
+
+    /** out[t · 16 + r] = Σ_i w[r · w_stride + i] · x[t][i], i < columns, for r < rows ≤ 16 and t < tokens. */
+    void (*dot)(const float *w, int64_t w_stride, int32_t rows, const float *const *x, int32_t tokens, int64_t columns,
+                float *out);
+
+    /** out = x · (1 / sqrt(Σx²/n + eps)) · w. In place is fine. */
+    void (*rmsnorm)(const float *x, const float *w, float *out, int32_t n, float eps);
+
+    /** out = x · (1 / sqrt(Σx² + eps)) · scale. */
+    void (*unit_length)(const float *x, float *out, int32_t n, float eps, float scale);
+
+    /** out = rmsnorm(x, w) · silu(z). */
+    void (*gated_norm)(const float *x, const float *w, const float *z, float *out, int32_t n, float eps);
+
+    /** out = silu(gate) · up. */
+    void (*swiglu)(const float *gate, const float *up, float *out, int32_t n);
+
+    /** y = fma(a, x, y). */
+    void (*axpy)(float a, const float *x, float *y, int32_t n);
+
+    /** out = x · a · σ(gate); without the last factor when gate is NULL. */
+    void (*scale_gate)(const float *x, float a, const float *gate, float *out, int32_t n);
+
+    /** Causal convolution over four rows, then SiLU: out = silu(((w0·x0 + w1·x1) + w2·x2) + w3·x3), fused from the second
+     *  product on; w is [4] rows `w_stride` apart. */
+    void (*conv_silu)(const float *x0, const float *x1, const float *x2, const float *x3, const float *w, int64_t w_stride,
+                      float *out, int32_t n);
+
+    void (*attn_tile)(const es_attn_tile *tile);
+
+    /** The attention operator: (m, l, o) ← (m, l, o) ⊕ (m2, l2, o2), o of n floats. An empty side (m = −inf) gives the
+     *  other, bit for bit. */
+    void (*attn_merge)(float *m, float *l, float *o, float m2, float l2, const float *o2, int32_t n);
+
+    void (*delta_scan)(const es_delta_tile *tile);
+
+    const char *instruction_set;
+} es_kernels;
+
+/** The plain-C functions of a mode. */
+void es_kernels_reference(es_kernels *kernels);
+
+/** Replace entries by faster ones, where this machine can run them. Nothing happens on other processors. */
+void es_kernels_avx2(es_kernels *kernels);
+void es_kernels_avx512(es_kernels *kernels);
+
+/** The best table up to `highest` ("avx512", "avx2", "reference"; NULL: $ES_INSTRUCTION_SET, else the best). ES_INVALID for
+ *  another name, ES_UNSUPPORTED for one that this machine does not have. */
+es_status es_kernels_select(const char *highest, es_kernels *kernels);
+
+/** Treat denormals as zero on this thread, as the modes demand; returns the control word for es_float_mode_leave(). */
+unsigned es_float_mode_enter(void);
+void es_float_mode_leave(unsigned saved);
+
+#endif

@@ -1,0 +1,124 @@
+/* run_delta.c: Gated DeltaNet on the CPU: convolution, gates, the recurrence over the state, and the gated norm.
+ *
+ * All of it is shared out by heads (and by columns of a head's state), each worker taking a head through all rows of a span:
+ * the state of 64 columns stays in the first-level cache while the tokens pass. */
+#include "device/cpu/cpu.h"
+#include "device/cpu/math.h"
+
+static int64_t channels_of(const es_delta_shape *s)
+{
+    return 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)s->value_heads * s->value_dim;
+}
+
+/* The input of channel group `c` at row `row` of the span: earlier rows come from the state, or count as zero. */
+static const float *conv_input(const es_op_delta_prepare *op, const es_span *span, int32_t row, int64_t c,
+                               const float *zeros)
+{
+    const int64_t channels = channels_of(&op->shape);
+    if (row >= 0) return es_cpu_floats(op->x) + (span->first_row + row) * channels + c;
+    if (span->start == 0) return zeros;
+    const int taps = ES_CONV_TAPS - 1;
+    return es_cpu_floats(op->conv_state) + ((int64_t)span->slot * taps + taps + row) * channels + c;
+}
+
+/* One head's channels [c, c + n) over a span: convolve, unit length for q and k, then keep the last three inputs. */
+static void convolve_head(es_cpu *cpu, const es_op_delta_prepare *op, const es_span *span, int64_t c, int32_t n, bool unit,
+                          float scale)
+{
+    static const float zeros[ES_DELTA_MOST_HEAD_DIM];
+    const int64_t channels = channels_of(&op->shape);
+    const float *w = es_cpu_floats(op->conv) + c;
+    for (int32_t t = 0; t < span->rows; t++) {
+        float *out = es_cpu_floats(op->out) + (span->first_row + t) * channels + c;
+        cpu->kernels.conv_silu(conv_input(op, span, t - 3, c, zeros), conv_input(op, span, t - 2, c, zeros),
+                               conv_input(op, span, t - 1, c, zeros), conv_input(op, span, t, c, zeros), w,
+                               channels, out, n);
+        if (unit) cpu->kernels.unit_length(out, out, n, 1e-6f, scale);
+    }
+    /* Oldest first: a state row that is still needed moves down before it is overwritten. */
+    const int taps = ES_CONV_TAPS - 1;
+    for (int i = 0; i < taps; i++) {
+        float *keep = es_cpu_floats(op->conv_state) + ((int64_t)span->slot * taps + i) * channels + c;
+        memmove(keep, conv_input(op, span, span->rows - taps + i, c, zeros), (size_t)n * sizeof *keep);
+    }
+}
+
+/* decay = e^g with g = −exp(A_log) · softplus(a + dt_bias); β = σ(b). */
+static void gates_of_row(const es_op_delta_prepare *op, int64_t row)
+{
+    const int32_t heads = op->shape.value_heads;
+    const float *a = es_cpu_floats(op->a) + row * heads, *b = es_cpu_floats(op->b) + row * heads;
+    const float *gain = es_cpu_floats(op->a_gain), *bias = es_cpu_floats(op->dt_bias);
+    float *gates = es_cpu_floats(op->gates) + row * heads * 2;
+    for (int32_t h = 0; h < heads; h++) {
+        gates[2 * h] = es_exp(gain[h] * es_softplus(a[h] + bias[h]));
+        gates[2 * h + 1] = es_sigmoid(b[h]);
+    }
+}
+
+void es_cpu_delta_prepare(es_cpu *cpu, const es_op_delta_prepare *op, int worker)
+{
+    const es_delta_shape *s = &op->shape;
+    const es_batch *batch = cpu->batch;
+    const int64_t heads = 2 * (int64_t)s->key_heads + s->value_heads;
+    const float scale = 1.0f / sqrtf((float)s->key_dim);
+    const es_range share = es_cpu_share(cpu, batch->spans * heads, worker);
+    for (int64_t unit = share.begin; unit < share.end; unit++) {
+        const es_span *span = &batch->span[unit / heads];
+        const int64_t h = unit % heads;
+        const int64_t values = 2 * (int64_t)s->key_heads * s->key_dim;
+        if (h < s->key_heads)
+            convolve_head(cpu, op, span, h * s->key_dim, s->key_dim, true, scale);
+        else if (h < 2 * s->key_heads)
+            convolve_head(cpu, op, span, h * s->key_dim, s->key_dim, true, 1.0f);
+        else
+            convolve_head(cpu, op, span, values + (h - 2 * s->key_heads) * s->value_dim, s->value_dim, false, 1.0f);
+    }
+    const es_range rows = es_cpu_share(cpu, batch->rows, worker);
+    for (int64_t row = rows.begin; row < rows.end; row++) gates_of_row(op, row);
+}
+
+void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, int worker)
+{
+    const es_delta_shape *s = &op->shape;
+    const es_batch *batch = cpu->batch;
+    const int64_t channels = channels_of(s), tiles = (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS;
+    const es_range share = es_cpu_share(cpu, batch->spans * s->value_heads * tiles, worker);
+    for (int64_t unit = share.begin; unit < share.end; unit++) {
+        const es_span *span = &batch->span[unit / (s->value_heads * tiles)];
+        const int32_t head = (int32_t)(unit / tiles % s->value_heads), column = (int32_t)(unit % tiles) * ES_DELTA_COLUMNS;
+        const int32_t key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
+        const float *x = es_cpu_floats(op->x) + span->first_row * channels;
+        const int64_t row = span->first_row;
+        const es_delta_tile tile = {
+            .state = es_cpu_floats(op->state) +
+                     (((int64_t)span->slot * s->value_heads + head) * s->key_dim) * s->value_dim + column,
+            .state_stride = s->value_dim,
+            .fresh = span->start == 0,
+            .key_dim = s->key_dim,
+            .columns = s->value_dim - column < ES_DELTA_COLUMNS ? s->value_dim - column : ES_DELTA_COLUMNS,
+            .rows = span->rows,
+            .q = x + (int64_t)key_head * s->key_dim,
+            .k = x + ((int64_t)s->key_heads + key_head) * s->key_dim,
+            .v = x + 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)head * s->value_dim + column,
+            .x_stride = channels,
+            .gates = es_cpu_floats(op->gates) + (row * s->value_heads + head) * 2,
+            .gate_stride = 2 * (int64_t)s->value_heads,
+            .out = es_cpu_floats(op->out) + (row * s->value_heads + head) * s->value_dim + column,
+            .out_stride = (int64_t)s->value_heads * s->value_dim,
+        };
+        /* Columns that are no whole vectors are the reference's. */
+        (s->value_dim % ES_LANES ? &cpu->reference : &cpu->kernels)->delta_scan(&tile);
+    }
+}
+
+void es_cpu_delta_finish(es_cpu *cpu, const es_op_delta_finish *op, int worker)
+{
+    const es_delta_shape *s = &op->shape;
+    const es_range share = es_cpu_share(cpu, (int64_t)cpu->batch->rows * s->value_heads, worker);
+    for (int64_t unit = share.begin; unit < share.end; unit++) {
+        const int64_t at = unit * s->value_dim;
+        cpu->kernels.gated_norm(es_cpu_floats(op->x) + at, es_cpu_floats(op->weight), es_cpu_floats(op->z) + at,
+                                es_cpu_floats(op->out) + at, s->value_dim, op->eps);
+    }
+}

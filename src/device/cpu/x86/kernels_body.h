@@ -1,0 +1,361 @@
+/* kernels_body.h: the vector kernels of numeric mode f32, written once over sixteen lanes.
+ *
+ * Included by kernels_avx2.c and kernels_avx512.c after their vector header, so that both instruction sets run the same
+ * steps in the same order: the steps of ref/kernels_ref.c. What differs is how many accumulators a block keeps in registers,
+ * which no sum can see: every output has its own accumulator from its first element to its last. */
+#include "device/cpu/kernels.h"
+#include "device/cpu/math.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE v16 v_exp(v16 x)
+{
+    const v16 t = v_fma(x, v_set(ES_EXP_LOG2E), v_set(ES_EXP_ROUND));
+    const v16 n = v_sub(t, v_set(ES_EXP_ROUND));
+    v16 r = v_fma(n, v_set(-ES_EXP_LN2_HIGH), x);
+    r = v_fma(n, v_set(-ES_EXP_LN2_LOW), r);
+    v16 p = v_set(ES_EXP_C7);
+    p = v_fma(p, r, v_set(ES_EXP_C6));
+    p = v_fma(p, r, v_set(ES_EXP_C5));
+    p = v_fma(p, r, v_set(ES_EXP_C4));
+    p = v_fma(p, r, v_set(ES_EXP_C3));
+    p = v_fma(p, r, v_set(ES_EXP_C2));
+    p = v_fma(p, r, v_set(1.0f));
+    p = v_fma(p, r, v_set(1.0f));
+    return v_clamp_exp(v_mul(p, v_power_of_two(t)), x, ES_EXP_LOWEST, ES_EXP_HIGHEST);
+}
+
+INLINE v16 v_one_plus_exp_minus(v16 x)
+{
+    return v_add(v_set(1.0f), v_exp(v_sub(v_set(0.0f), x)));
+}
+
+INLINE v16 v_silu(v16 x)
+{
+    return v_div(x, v_one_plus_exp_minus(x));
+}
+
+/* The lanes i … i+15 of an array of n: whole where it is whole. */
+INLINE v16 v_at(const float *p, int64_t i, int64_t n)
+{
+    return n - i >= ES_LANES ? v_load(p + i) : v_load_part(p + i, (int)(n - i));
+}
+
+INLINE void v_put(float *p, int64_t i, int64_t n, v16 a)
+{
+    if (n - i >= ES_LANES)
+        v_store(p + i, a);
+    else
+        v_store_part(p + i, a, (int)(n - i));
+}
+
+/* R weight rows by T tokens; R and T are constants after inlining, so `sum` lives in registers. */
+INLINE void dot_block(const float *w, int64_t w_stride, const float *const *x, int64_t columns, float *out, const int R,
+                      const int T)
+{
+    v16 sum[DOT_BLOCK_ROWS][DOT_BLOCK_TOKENS];
+    for (int r = 0; r < R; r++)
+        for (int t = 0; t < T; t++) sum[r][t] = v_set(0.0f);
+    int64_t i = 0;
+    for (; i + ES_LANES <= columns; i += ES_LANES) {
+        v16 xs[DOT_BLOCK_TOKENS];
+        for (int t = 0; t < T; t++) xs[t] = v_load(x[t] + i);
+        for (int r = 0; r < R; r++) {
+            const v16 ws = v_load(w + r * w_stride + i);
+            for (int t = 0; t < T; t++) sum[r][t] = v_fma(ws, xs[t], sum[r][t]);
+        }
+    }
+    if (i < columns)
+        for (int r = 0; r < R; r++)
+            for (int t = 0; t < T; t++)
+                sum[r][t] = v_fma(v_at(w + r * w_stride, i, columns), v_at(x[t], i, columns), sum[r][t]);
+    for (int t = 0; t < T; t++)
+        for (int r = 0; r < R; r++) out[t * ES_DOT_ROWS + r] = v_fold(sum[r][t]);
+}
+
+INLINE void dot_rows(const float *w, int64_t w_stride, const float *const *x, int32_t tokens, int64_t columns, float *out,
+                     const int R)
+{
+    int32_t t = 0;
+    for (; t + DOT_BLOCK_TOKENS <= tokens; t += DOT_BLOCK_TOKENS)
+        dot_block(w, w_stride, x + t, columns, out + t * ES_DOT_ROWS, R, DOT_BLOCK_TOKENS);
+    for (; t < tokens; t++) dot_block(w, w_stride, x + t, columns, out + t * ES_DOT_ROWS, R, 1);
+}
+
+static void dot(const float *w, int64_t w_stride, int32_t rows, const float *const *x, int32_t tokens, int64_t columns,
+                float *out)
+{
+    /* Token blocks outside, weight rows inside: a block of tokens stays in the first-level cache. */
+    const int32_t step = 2 * DOT_BLOCK_TOKENS;
+    for (int32_t t = 0; t < tokens; t += step) {
+        const int32_t some = tokens - t < step ? tokens - t : step;
+        int32_t r = 0;
+        for (; r + DOT_BLOCK_ROWS <= rows; r += DOT_BLOCK_ROWS)
+            dot_rows(w + r * w_stride, w_stride, x + t, some, columns, out + t * ES_DOT_ROWS + r, DOT_BLOCK_ROWS);
+        for (; r < rows; r++) dot_rows(w + r * w_stride, w_stride, x + t, some, columns, out + t * ES_DOT_ROWS + r, 1);
+    }
+}
+
+INLINE float sum_of_squares(const float *x, int64_t n)
+{
+    v16 sum = v_set(0.0f);
+    for (int64_t i = 0; i < n; i += ES_LANES) {
+        const v16 a = v_at(x, i, n);
+        sum = v_fma(a, a, sum);
+    }
+    return v_fold(sum);
+}
+
+static void rmsnorm(const float *x, const float *w, float *out, int32_t n, float eps)
+{
+    const v16 scale = v_set(1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps));
+    for (int32_t i = 0; i < n; i += ES_LANES) v_put(out, i, n, v_mul(v_mul(v_at(x, i, n), scale), v_at(w, i, n)));
+}
+
+static void unit_length(const float *x, float *out, int32_t n, float eps, float scale)
+{
+    const v16 inverse = v_set(1.0f / sqrtf(sum_of_squares(x, n) + eps));
+    for (int32_t i = 0; i < n; i += ES_LANES) v_put(out, i, n, v_mul(v_mul(v_at(x, i, n), inverse), v_set(scale)));
+}
+
+static void gated_norm(const float *x, const float *w, const float *z, float *out, int32_t n, float eps)
+{
+    const v16 scale = v_set(1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps));
+    for (int32_t i = 0; i < n; i += ES_LANES)
+        v_put(out, i, n, v_mul(v_mul(v_mul(v_at(x, i, n), scale), v_at(w, i, n)), v_silu(v_at(z, i, n))));
+}
+
+static void swiglu(const float *gate, const float *up, float *out, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += ES_LANES) v_put(out, i, n, v_mul(v_silu(v_at(gate, i, n)), v_at(up, i, n)));
+}
+
+static void axpy(float a, const float *x, float *y, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += ES_LANES) v_put(y, i, n, v_fma(v_set(a), v_at(x, i, n), v_at(y, i, n)));
+}
+
+static void scale_gate(const float *x, float a, const float *gate, float *out, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += ES_LANES) {
+        v16 y = v_mul(v_at(x, i, n), v_set(a));
+        if (gate) y = v_mul(y, v_div(v_set(1.0f), v_one_plus_exp_minus(v_at(gate, i, n))));
+        v_put(out, i, n, y);
+    }
+}
+
+static void conv_silu(const float *x0, const float *x1, const float *x2, const float *x3, const float *w, int64_t w_stride,
+                      float *out, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += ES_LANES) {
+        v16 sum = v_mul(v_at(w, i, n), v_at(x0, i, n));
+        sum = v_fma(v_at(w + w_stride, i, n), v_at(x1, i, n), sum);
+        sum = v_fma(v_at(w + 2 * w_stride, i, n), v_at(x2, i, n), sum);
+        sum = v_fma(v_at(w + 3 * w_stride, i, n), v_at(x3, i, n), sum);
+        v_put(out, i, n, v_silu(sum));
+    }
+}
+
+/* Scores of R rows against B blocks of 16 keys: one accumulator for each (row, block), channels in order. */
+INLINE void attn_scores(const es_attn_tile *tile, int32_t row, int32_t block, const int R, const int B)
+{
+    v16 sum[ATTN_BLOCK_ROWS][ES_ATTN_TILE_BLOCKS];
+    for (int r = 0; r < R; r++)
+        for (int b = 0; b < B; b++) sum[r][b] = v_set(0.0f);
+    for (int32_t d = 0; d < tile->head_dim; d++) {
+        v16 k[ES_ATTN_TILE_BLOCKS];
+        for (int b = 0; b < B; b++) k[b] = v_load(tile->k[block + b] + d * ES_ATTN_BLOCK);
+        for (int r = 0; r < R; r++) {
+            const v16 q = v_set(tile->q[row + r][d]);
+            for (int b = 0; b < B; b++) sum[r][b] = v_fma(q, k[b], sum[r][b]);
+        }
+    }
+    for (int r = 0; r < R; r++)
+        for (int b = 0; b < B; b++)
+            v_store(tile->p + (row + r) * ES_ATTN_TILE + (block + b) * ES_ATTN_BLOCK, sum[r][b]);
+}
+
+INLINE void attn_scores_rows(const es_attn_tile *tile, int32_t row, int32_t blocks, const int R)
+{
+    if (blocks == ES_ATTN_TILE_BLOCKS) {
+        attn_scores(tile, row, 0, R, ES_ATTN_TILE_BLOCKS);
+        return;
+    }
+    for (int32_t b = 0; b < blocks; b++) attn_scores(tile, row, b, R, 1);
+}
+
+/* Turns a row's scores into exponentials, and corrects m and l. Returns the factor that o has to be multiplied by. */
+INLINE float attn_softmax(const es_attn_tile *tile, int32_t row, int32_t valid)
+{
+    float *p = tile->p + row * ES_ATTN_TILE, *l = tile->l + row * ES_LANES;
+    const v16 lowest = v_set(-INFINITY);
+    v16 most = lowest;
+    for (int32_t j = 0; j < valid; j += ES_LANES) {
+        const v16 s = valid - j >= ES_LANES ? v_load(p + j) : v_keep_first(v_load(p + j), valid - j, lowest);
+        most = v_max(s, most);
+    }
+    float lane[ES_LANES], m = tile->m[row];
+    v_store(lane, most);
+    for (int i = 0; i < ES_LANES; i++)
+        if (lane[i] > m) m = lane[i];
+    const float correction = tile->m[row] == -INFINITY ? 0.0f : es_exp(tile->m[row] - m);
+    tile->m[row] = m;
+    v16 sum = v_mul(v_load(l), v_set(correction));
+    for (int32_t j = 0; j < valid; j += ES_LANES) {
+        v16 e = v_exp(v_sub(v_load(p + j), v_set(m)));
+        if (valid - j < ES_LANES) e = v_keep_first(e, valid - j, v_set(0.0f));
+        v_store(p + j, e);
+        sum = v_add(sum, e);
+    }
+    v_store(l, sum);
+    return correction;
+}
+
+/* o ← c·o + Σ p_j·v_j for R rows and D vectors of channels, keys in order from `first` to `last`. */
+INLINE void attn_values(const es_attn_tile *tile, int32_t row, const float *correction, int32_t channel, int32_t first,
+                        int32_t last, const int R, const int D)
+{
+    const int32_t dim = tile->head_dim;
+    v16 sum[ATTN_BLOCK_ROWS][4];
+    for (int r = 0; r < R; r++)
+        for (int d = 0; d < D; d++) {
+            sum[r][d] = v_load(tile->o + (int64_t)(row + r) * dim + channel + d * ES_LANES);
+            if (correction) sum[r][d] = v_mul(sum[r][d], v_set(correction[r]));
+        }
+    for (int32_t j = first; j < last; j++) {
+        const float *value = tile->v[j / ES_ATTN_BLOCK] + (j % ES_ATTN_BLOCK) * dim + channel;
+        v16 v[4];
+        for (int d = 0; d < D; d++) v[d] = v_load(value + d * ES_LANES);
+        for (int r = 0; r < R; r++) {
+            const v16 p = v_set(tile->p[(row + r) * ES_ATTN_TILE + j]);
+            for (int d = 0; d < D; d++) sum[r][d] = v_fma(p, v[d], sum[r][d]);
+        }
+    }
+    for (int r = 0; r < R; r++)
+        for (int d = 0; d < D; d++)
+            v_store(tile->o + (int64_t)(row + r) * dim + channel + d * ES_LANES, sum[r][d]);
+}
+
+INLINE void attn_values_rows(const es_attn_tile *tile, int32_t row, const float *correction, int32_t first, int32_t last,
+                             const int R)
+{
+    int32_t c = 0;
+    for (; c + 4 * ES_LANES <= tile->head_dim; c += 4 * ES_LANES) attn_values(tile, row, correction, c, first, last, R, 4);
+    for (; c < tile->head_dim; c += ES_LANES) attn_values(tile, row, correction, c, first, last, R, 1);
+}
+
+INLINE void attn_rows(const es_attn_tile *tile, int32_t row, const int R)
+{
+    float correction[ATTN_BLOCK_ROWS];
+    int32_t valid[ATTN_BLOCK_ROWS], most = 0, least = ES_ATTN_TILE;
+    for (int r = 0; r < R; r++) {
+        valid[r] = tile->valid[row + r] < ES_ATTN_TILE ? tile->valid[row + r] : ES_ATTN_TILE;
+        if (valid[r] > most) most = valid[r];
+        if (valid[r] < least) least = valid[r];
+    }
+    attn_scores_rows(tile, row, (most + ES_ATTN_BLOCK - 1) / ES_ATTN_BLOCK, R);
+    for (int r = 0; r < R; r++) correction[r] = attn_softmax(tile, row + r, valid[r]);
+    attn_values_rows(tile, row, correction, 0, least, R);
+    for (int r = 0; r < R; r++)
+        if (valid[r] > least) attn_values_rows(tile, row + r, NULL, least, valid[r], 1);
+}
+
+/* Channels come in whole vectors here; the reference takes other head sizes. A block of rows is taken together when each of
+ * them sees a key, so that a row that sees none is left untouched. */
+static void attn_tile(const es_attn_tile *tile)
+{
+    for (int32_t row = 0; row < tile->rows;) {
+        int32_t together = 0;
+        while (together < ATTN_BLOCK_ROWS && row + together < tile->rows && tile->valid[row + together] > 0) together++;
+        if (together == ATTN_BLOCK_ROWS) {
+            attn_rows(tile, row, ATTN_BLOCK_ROWS);
+            row += ATTN_BLOCK_ROWS;
+        } else if (ATTN_BLOCK_ROWS > 4 && together >= 4) {
+            attn_rows(tile, row, ATTN_BLOCK_ROWS > 4 ? 4 : 1);
+            row += 4;
+        } else if (ATTN_BLOCK_ROWS > 2 && together >= 2) {
+            attn_rows(tile, row, ATTN_BLOCK_ROWS > 2 ? 2 : 1);
+            row += 2;
+        } else {
+            if (together) attn_rows(tile, row, 1);
+            row++;
+        }
+    }
+}
+
+static void attn_merge(float *m, float *l, float *o, float m2, float l2, const float *o2, int32_t n)
+{
+    if (m2 == -INFINITY) return;
+    if (*m == -INFINITY) {
+        *m = m2, *l = l2;
+        memcpy(o, o2, (size_t)n * sizeof *o);
+        return;
+    }
+    const float most = *m > m2 ? *m : m2;
+    const float a = es_exp(*m - most), b = es_exp(m2 - most);
+    *m = most;
+    *l = fmaf(b, l2, a * *l);
+    for (int32_t i = 0; i < n; i += ES_LANES)
+        v_put(o, i, n, v_fma(v_set(b), v_at(o2, i, n), v_mul(v_set(a), v_at(o, i, n))));
+}
+
+/* C vectors of columns, whose state stays in the first-level cache for all rows; each column walks the key channels in
+ * order. `s` is [key_dim][C · 16]. */
+INLINE void delta_columns(const es_delta_tile *tile, int32_t column, float *s, const int C)
+{
+    const int32_t dk = tile->key_dim, width = C * ES_LANES;
+    for (int32_t i = 0; i < dk; i++)
+        for (int c = 0; c < C; c++)
+            v_store(s + i * width + c * ES_LANES,
+                    tile->fresh ? v_set(0.0f) : v_load(tile->state + i * tile->state_stride + column + c * ES_LANES));
+    for (int32_t t = 0; t < tile->rows; t++) {
+        const float *q = tile->q + t * tile->x_stride, *k = tile->k + t * tile->x_stride;
+        const float *v = tile->v + t * tile->x_stride + column;
+        const v16 decay = v_set(tile->gates[t * tile->gate_stride]), beta = v_set(tile->gates[t * tile->gate_stride + 1]);
+        v16 predicted[4], delta[4], out[4];
+        for (int c = 0; c < C; c++) predicted[c] = out[c] = v_set(0.0f);
+        for (int32_t i = 0; i < dk; i++)
+            for (int c = 0; c < C; c++)
+                predicted[c] = v_fma(v_mul(decay, v_load(s + i * width + c * ES_LANES)), v_set(k[i]), predicted[c]);
+        for (int c = 0; c < C; c++) delta[c] = v_mul(beta, v_sub(v_load(v + c * ES_LANES), predicted[c]));
+        for (int32_t i = 0; i < dk; i++)
+            for (int c = 0; c < C; c++) {
+                float *cell = s + i * width + c * ES_LANES;
+                const v16 now = v_fma(v_set(k[i]), delta[c], v_mul(decay, v_load(cell)));
+                v_store(cell, now);
+                out[c] = v_fma(now, v_set(q[i]), out[c]);
+            }
+        for (int c = 0; c < C; c++) v_store(tile->out + t * tile->out_stride + column + c * ES_LANES, out[c]);
+    }
+    for (int32_t i = 0; i < dk; i++)
+        for (int c = 0; c < C; c++)
+            v_store(tile->state + i * tile->state_stride + column + c * ES_LANES, v_load(s + i * width + c * ES_LANES));
+}
+
+/* Columns come in whole vectors here; the reference takes other widths. */
+static void delta_scan(const es_delta_tile *tile)
+{
+    _Alignas(64) float s[ES_DELTA_KEY_DIM * ES_DELTA_COLUMNS];
+    int32_t column = 0;
+    for (; column + 4 * ES_LANES <= tile->columns; column += 4 * ES_LANES) delta_columns(tile, column, s, 4);
+    for (; column + 2 * ES_LANES <= tile->columns; column += 2 * ES_LANES) delta_columns(tile, column, s, 2);
+    for (; column < tile->columns; column += ES_LANES) delta_columns(tile, column, s, 1);
+}
+
+INLINE void fill_in(es_kernels *kernels, const char *name, es_decode_fn (*decode)(es_dtype))
+{
+    kernels->dot = dot;
+    kernels->rmsnorm = rmsnorm;
+    kernels->unit_length = unit_length;
+    kernels->gated_norm = gated_norm;
+    kernels->swiglu = swiglu;
+    kernels->axpy = axpy;
+    kernels->scale_gate = scale_gate;
+    kernels->conv_silu = conv_silu;
+    kernels->attn_tile = attn_tile;
+    kernels->attn_merge = attn_merge;
+    kernels->delta_scan = delta_scan;
+    kernels->instruction_set = name;
+    for (es_dtype type = 0; type < ES_DTYPES; type++)
+        if (decode(type)) kernels->decode[type] = decode(type);
+}

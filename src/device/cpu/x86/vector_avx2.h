@@ -1,0 +1,76 @@
+/* vector_avx2.h: sixteen float32 lanes in two AVX2 registers. See kernels_body.h for who uses it. */
+#ifndef ES_CPU_VECTOR_AVX2_H
+#define ES_CPU_VECTOR_AVX2_H
+
+#include <immintrin.h>
+
+typedef struct v16 {
+    __m256 a, b; /* lanes 0–7 and 8–15 */
+} v16;
+
+/* Blocks of accumulators that fit 16 registers, two to a vector. */
+#define DOT_BLOCK_ROWS 2
+#define DOT_BLOCK_TOKENS 2
+#define ATTN_BLOCK_ROWS 1
+
+static inline v16 v_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void v_store(float *p, v16 x) { _mm256_storeu_ps(p, x.a), _mm256_storeu_ps(p + 8, x.b); }
+
+static inline __m256i v_mask(int n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline v16 v_load_part(const float *p, int n)
+{
+    /* The upper half is touched only when it holds something: its address may lie outside the array. */
+    return (v16){_mm256_maskload_ps(p, v_mask(n)), n > 8 ? _mm256_maskload_ps(p + 8, v_mask(n - 8)) : _mm256_setzero_ps()};
+}
+static inline void v_store_part(float *p, v16 x, int n)
+{
+    _mm256_maskstore_ps(p, v_mask(n), x.a);
+    if (n > 8) _mm256_maskstore_ps(p + 8, v_mask(n - 8), x.b);
+}
+static inline v16 v_set(float x) { return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline v16 v_add(v16 x, v16 y) { return (v16){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+static inline v16 v_sub(v16 x, v16 y) { return (v16){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+static inline v16 v_mul(v16 x, v16 y) { return (v16){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+static inline v16 v_div(v16 x, v16 y) { return (v16){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+static inline v16 v_fma(v16 x, v16 y, v16 z)
+{
+    return (v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+/* x where x > y, else y: a NaN in x is passed over, as in `if (s > m) m = s`. */
+static inline v16 v_max(v16 x, v16 y) { return (v16){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+static inline v16 v_keep_first(v16 x, int n, v16 rest)
+{
+    return (v16){_mm256_blendv_ps(rest.a, x.a, _mm256_castsi256_ps(v_mask(n))),
+                 _mm256_blendv_ps(rest.b, x.b, _mm256_castsi256_ps(v_mask(n - 8)))};
+}
+
+static inline float v_fold(v16 x)
+{
+    const __m256 half = _mm256_add_ps(x.a, x.b);
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
+}
+
+static inline __m256 v_power_of_two_half(__m256 t)
+{
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(0x3F800000)));
+}
+/* 2^n from the rounding constant's sum t: its low bits, shifted into the exponent. */
+static inline v16 v_power_of_two(v16 t) { return (v16){v_power_of_two_half(t.a), v_power_of_two_half(t.b)}; }
+
+static inline __m256 v_clamp_exp_half(__m256 value, __m256 x, float low, float high)
+{
+    value = _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), value);
+    return _mm256_blendv_ps(value, _mm256_set1_ps(__builtin_inff()), _mm256_cmp_ps(x, _mm256_set1_ps(high), _CMP_GT_OQ));
+}
+/* value where low ≤ x ≤ high (or x is NaN), 0 below, infinity above. */
+static inline v16 v_clamp_exp(v16 value, v16 x, float low, float high)
+{
+    return (v16){v_clamp_exp_half(value.a, x.a, low, high), v_clamp_exp_half(value.b, x.b, low, high)};
+}
+
+#endif

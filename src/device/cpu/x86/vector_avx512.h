@@ -1,0 +1,48 @@
+/* vector_avx512.h: sixteen float32 lanes in one AVX-512 register. See kernels_body.h for who uses it. */
+#ifndef ES_CPU_VECTOR_AVX512_H
+#define ES_CPU_VECTOR_AVX512_H
+
+#include <immintrin.h>
+
+typedef __m512 v16;
+
+/* Blocks of accumulators that fit 32 registers. */
+#define DOT_BLOCK_ROWS 4
+#define DOT_BLOCK_TOKENS 6
+#define ATTN_BLOCK_ROWS 6
+
+static inline v16 v_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void v_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
+static inline v16 v_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+static inline void v_store_part(float *p, v16 a, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a); }
+static inline v16 v_set(float a) { return _mm512_set1_ps(a); }
+static inline v16 v_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
+static inline v16 v_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
+static inline v16 v_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
+static inline v16 v_div(v16 a, v16 b) { return _mm512_div_ps(a, b); }
+static inline v16 v_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
+/* a where a > b, else b: a NaN in a is passed over, as in `if (s > m) m = s`. */
+static inline v16 v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
+static inline v16 v_keep_first(v16 a, int n, v16 rest) { return _mm512_mask_mov_ps(rest, (__mmask16)((1u << n) - 1), a); }
+
+static inline float v_fold(v16 a)
+{
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
+}
+
+/* 2^n from the rounding constant's sum t: its low bits, shifted into the exponent. */
+static inline v16 v_power_of_two(v16 t)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23), _mm512_set1_epi32(0x3F800000)));
+}
+/* value where low ≤ x ≤ high (or x is NaN), 0 below, infinity above. */
+static inline v16 v_clamp_exp(v16 value, v16 x, float low, float high)
+{
+    value = _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(x, v_set(low), _CMP_LT_OQ), _mm512_setzero_ps());
+    return _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(x, v_set(high), _CMP_GT_OQ), v_set(__builtin_inff()));
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* device.c: recording operations, and the thin calls through a device's table. */
+#include "device/device.h"
+
+#include <stdlib.h>
+
+void es_program_add(es_program *program, es_op op)
+{
+    if (program->failed) return;
+    if (program->count == program->capacity) {
+        const int32_t capacity = program->capacity ? program->capacity * 2 : 64;
+        es_op *grown = realloc(program->op, (size_t)capacity * sizeof *grown);
+        if (!grown) {
+            program->failed = true;
+            return;
+        }
+        program->op = grown;
+        program->capacity = capacity;
+    }
+    program->op[program->count++] = op;
+}
+
+void es_program_free(es_program *program)
+{
+    free(program->op);
+    *program = (es_program){0};
+}
+
+const char *es_op_name(es_op_kind kind)
+{
+    static const char *const names[ES_OP_KINDS] = {
+        "embed", "rope table", "rmsnorm", "matmul", "swiglu", "attention prepare", "attention", "attention merge",
+        "delta prepare", "delta scan", "delta finish", "moe route", "moe group", "moe product", "moe combine",
+    };
+    return kind >= 0 && kind < ES_OP_KINDS ? names[kind] : "unknown";
+}
+
+void es_device_close(es_device *device)
+{
+    if (device) device->ops->close(device);
+}
+
+es_status es_device_alloc(es_device *device, size_t bytes, es_buffer **buffer)
+{
+    return device->ops->alloc(device, bytes, buffer);
+}
+
+es_status es_device_import(es_device *device, const void *host, size_t bytes, es_buffer **buffer)
+{
+    return device->ops->import(device, host, bytes, buffer);
+}
+
+void es_device_release(es_device *device, es_buffer *buffer)
+{
+    if (buffer) device->ops->release(device, buffer);
+}
+
+es_status es_device_write(es_device *device, es_buffer *buffer, size_t offset, const void *host, size_t bytes)
+{
+    return device->ops->write(device, buffer, offset, host, bytes);
+}
+
+es_status es_device_read(es_device *device, const es_buffer *buffer, size_t offset, void *host, size_t bytes)
+{
+    return device->ops->read(device, buffer, offset, host, bytes);
+}
+
+const void *es_device_peek(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes)
+{
+    return device->ops->peek(device, buffer, offset, bytes);
+}
+
+es_status es_device_submit(es_device *device, const es_program *program, const es_batch *batch)
+{
+    return device->ops->submit(device, program, batch);
+}
+
+size_t es_kv_page_bytes(const es_attn_shape *shape, es_numeric numeric)
+{
+    (void)numeric; /* f32 is the only mode */
+    return (size_t)shape->kv_heads * (size_t)shape->head_dim * (size_t)shape->page * sizeof(float);
+}

@@ -1,0 +1,77 @@
+/* device.h: what the engine asks of a device: memory, and the execution of recorded operations.
+ *
+ *   es_device *device;
+ *   es_device_open_cpu(&options, &device);
+ *   es_buffer *x;
+ *   es_device_alloc(device, bytes, &x);
+ *   ...record a program over buffers, once...
+ *   es_device_submit(device, &program, &batch);      // every step
+ *   es_device_read(device, logits, 0, host, bytes);
+ *
+ * Everything a step needs is allocated when the device opens, sized from es_device_options; submit allocates nothing. */
+#ifndef ES_DEVICE_DEVICE_H
+#define ES_DEVICE_DEVICE_H
+
+#include "device/op.h"
+#include "evenshare/engine.h"
+
+typedef struct es_device es_device;
+
+/** Ceilings of everything a step may ask for, and who works. */
+typedef struct es_device_options {
+    int threads;           /**< workers; 0 = the affinity mask */
+    int32_t rows;          /**< most rows in a step */
+    int32_t spans;         /**< most spans in a step */
+    int64_t context;       /**< most tokens of a sequence */
+    int64_t columns;       /**< widest input of a product */
+    es_attn_shape attn;    /**< of the attention layers; zeros when there are none */
+    es_numeric numeric;
+    es_attention attention;
+    const char *instruction_set; /**< highest to use: "avx512", "avx2", "reference"; NULL = the best, or $ES_INSTRUCTION_SET */
+} es_device_options;
+
+typedef struct es_device_info {
+    const char *name;            /**< "cpu" */
+    const char *instruction_set; /**< what its kernels use */
+    es_numeric numeric;
+    int threads;
+    size_t workspace;            /**< bytes allocated for steps */
+} es_device_info;
+
+/** The functions a device fills in. */
+typedef struct es_device_ops {
+    void (*close)(es_device *device);
+    es_status (*alloc)(es_device *device, size_t bytes, es_buffer **buffer);
+    es_status (*import)(es_device *device, const void *host, size_t bytes, es_buffer **buffer);
+    void (*release)(es_device *device, es_buffer *buffer);
+    es_status (*write)(es_device *device, es_buffer *buffer, size_t offset, const void *host, size_t bytes);
+    es_status (*read)(es_device *device, const es_buffer *buffer, size_t offset, void *host, size_t bytes);
+    const void *(*peek)(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes);
+    es_status (*submit)(es_device *device, const es_program *program, const es_batch *batch);
+} es_device_ops;
+
+struct es_device {
+    const es_device_ops *ops;
+    es_device_info info;
+};
+
+/** The host's own cores. */
+es_status es_device_open_cpu(const es_device_options *options, es_device **device);
+void es_device_close(es_device *device);
+
+/** Zeroed memory on the device, aligned to 64 bytes at least. Released with es_device_release(). */
+es_status es_device_alloc(es_device *device, size_t bytes, es_buffer **buffer);
+/** Make host memory usable by the device: in place where it can, copied where it must. The host memory must outlive it. */
+es_status es_device_import(es_device *device, const void *host, size_t bytes, es_buffer **buffer);
+void es_device_release(es_device *device, es_buffer *buffer);
+es_status es_device_write(es_device *device, es_buffer *buffer, size_t offset, const void *host, size_t bytes);
+es_status es_device_read(es_device *device, const es_buffer *buffer, size_t offset, void *host, size_t bytes);
+/** The bytes of a buffer as the host can read them until the next submit: in place, or in a staging area of the device. */
+const void *es_device_peek(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes);
+/** Run a program over a batch and wait for it. */
+es_status es_device_submit(es_device *device, const es_program *program, const es_batch *batch);
+
+/** Bytes of one page of one layer's keys (and as many of its values). */
+size_t es_kv_page_bytes(const es_attn_shape *shape, es_numeric numeric);
+
+#endif
