@@ -26,8 +26,9 @@ static void walk_entry(const es_gguf *gguf, const char *key)
     if (es_gguf_text(gguf, key, &text)) touch(text.data, text.bytes);
     const int64_t length = es_gguf_array_length(gguf, key);
     for (int64_t i = -1; i <= length; i++) {
-        const bool any = es_gguf_array_integer(gguf, key, i, &integer) | es_gguf_array_number(gguf, key, i, &number) |
-                         es_gguf_array_boolean(gguf, key, i, &boolean);
+        bool any = es_gguf_array_integer(gguf, key, i, &integer);
+        any = es_gguf_array_number(gguf, key, i, &number) || any;
+        any = es_gguf_array_boolean(gguf, key, i, &boolean) || any;
         if (es_gguf_array_text(gguf, key, i, &text)) touch(text.data, text.bytes);
         if (any && (i < 0 || i >= length)) abort();
     }

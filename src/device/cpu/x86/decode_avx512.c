@@ -63,11 +63,17 @@ static void decode_f32(const void *blocks, float *out, int64_t elements)
     memcpy(out, blocks, (size_t)elements * sizeof *out);
 }
 
+/* A mask of the first `count` of 16 lanes. */
+static inline __mmask16 first_lanes(int64_t count)
+{
+    return (__mmask16)(count >= 16 ? 0xFFFFu : (1u << count) - 1);
+}
+
 static void decode_f16(const void *blocks, float *out, int64_t elements)
 {
     const uint8_t *p = blocks;
     for (int64_t i = 0; i < elements; i += 16) {
-        const __mmask16 mask = elements - i >= 16 ? 0xFFFF : (__mmask16)((1u << (elements - i)) - 1);
+        const __mmask16 mask = first_lanes(elements - i);
         _mm512_mask_storeu_ps(out + i, mask, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p + 2 * i)));
     }
 }
@@ -76,7 +82,7 @@ static void decode_bf16(const void *blocks, float *out, int64_t elements)
 {
     const uint8_t *p = blocks;
     for (int64_t i = 0; i < elements; i += 16) {
-        const __mmask16 mask = elements - i >= 16 ? 0xFFFF : (__mmask16)((1u << (elements - i)) - 1);
+        const __mmask16 mask = first_lanes(elements - i);
         const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p + 2 * i));
         _mm512_mask_storeu_ps(out + i, mask, _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)));
     }
