@@ -26,6 +26,18 @@ static void print_help(FILE *out)
           "Exit codes: 0 done, 1 failed, 2 the command line or the model cannot be used as it is.\n", out);
 }
 
+static void print_man(void)
+{
+    puts(".TH EVENSHARE 1 \"\" \"evenshare " ES_VERSION "\" \"User Commands\"\n"
+         ".SH NAME\nevenshare \\- an LLM inference engine and server\n"
+         ".SH SYNOPSIS\n.B evenshare\n.I COMMAND\n[MODEL] [options]\n.SH COMMANDS");
+    for (size_t i = 0; i < COMMANDS; i++)
+        printf(".TP\n.BR evenshare\\-%s (1)\n%s\n", commands[i]->name, commands[i]->summary);
+    puts(".SH MODELS\nMODEL is a .gguf file (the first part of a split one) or a Hugging Face folder. Without it the environment\n"
+         "variable\n.B ES_MODEL\nnames one, or the default model is used.\n"
+         ".SH \"EXIT STATUS\"\n0: done; 1: failed; 2: the command line, the request or the model cannot be used as it is.");
+}
+
 static int refuse_command(const char *name)
 {
     const char *names[COMMANDS];
@@ -57,6 +69,10 @@ int main(int argc, char **argv)
     const bool help = strcmp(name, "help") == 0;
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || (help && argc == 2)) {
         print_help(stdout);
+        return finish(0);
+    }
+    if (strcmp(name, "--man") == 0) {
+        print_man();
         return finish(0);
     }
     if (help) name = argv[2];

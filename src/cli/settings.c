@@ -11,7 +11,7 @@
 
 const es_option es_model_options[] = {
     {"model", 'm', ES_OPTION_TEXT, "MODEL", offsetof(es_model_settings, path), .positional = true,
-     .help = "a .gguf file (the first part of a split one) or a Hugging Face folder; without it $ES_MODEL or the default model"},
+     .help = "a .gguf file (the first part of a split one) or a Hugging Face folder [$ES_MODEL or the default]"},
     {0}};
 
 #define FIELD(name) offsetof(es_engine_settings, name)
@@ -26,8 +26,8 @@ const es_option es_engine_option_rows[] = {
      .help = "tokens in one page of the cache, a power of two [64]"},
     {"memory", 0, ES_OPTION_SIZE, "BYTES", FIELD(memory), .min = 1, .max = ES_ANY,
      .help = "bytes for caches and workspaces, like 512M or 8G [from the machine's or cgroup's limit]"},
-    {"numeric", 0, ES_OPTION_CHOICE, "auto|f32", FIELD(numeric), .fallback = "auto",
-     .help = "numeric mode: it fixes every rounding, so the same mode gives the same bits"},
+    {"numeric", 0, ES_OPTION_CHOICE, "auto|f32", FIELD(numeric),
+     .help = "numeric mode: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", FIELD(attention), .fallback = "auto",
      .help = "who walks a long sequence: one thread (v1) or all of them (v2); changes no bit of an answer"},
     {0}};

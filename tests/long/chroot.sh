@@ -24,6 +24,7 @@ if [ ! -e "$root/made" ]; then
     mkdir -p "$root"
     debootstrap --variant=minbase bookworm "$root" "$mirror" >build/debootstrap.log 2>&1 ||
         { tail -n 20 build/debootstrap.log; exit 1; }
+    rm -f "$root/etc/apt/sources.list"
     for path in /etc/apt /etc/pip.conf /etc/ssl/certs /usr/share/keyrings /usr/local/share/ca-certificates; do
         [ ! -e "$path" ] || { mkdir -p "$root$(dirname "$path")" && cp -aLT "$path" "$root$path"; }
     done
