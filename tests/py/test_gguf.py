@@ -12,6 +12,9 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+from oracle_gguf import read_safetensors, write_gguf
+
+DATA = os.path.join(os.environ["ES_SOURCE"], "tests", "data", "oracle")
 TOOL = os.path.join(os.environ["ES_BUILD"], "tests", "dump_gguf")
 Q = gguf.GGMLQuantizationType
 
@@ -68,6 +71,18 @@ def close(w):
     w.close()
 
 
+def check_oracle(family, dtype, folder):
+    """An oracle model in this type holds as many numbers as its safetensors, and weights of the type."""
+    source = os.path.join(DATA, family)
+    path = os.path.join(folder, "oracle.gguf")
+    write_gguf(source, path, dtype)
+    tensors = dump(path)["tensors"]
+    numbers = sum(a.size for a in read_safetensors(os.path.join(source, "model.safetensors")).values())
+    found = sum(int(np.prod(t["shape"])) for t in tensors.values())
+    kinds = {t["type"] for t in tensors.values()}
+    return check(f"{family} as {dtype}", found == numbers and kinds == {"F32", dtype}, (found, numbers, kinds))
+
+
 def check(name, condition, detail=""):
     print(f"{'ok    ' if condition else 'FAILED'} {name} {detail if not condition else ''}")
     return 0 if condition else 1
@@ -117,6 +132,10 @@ def main():
         close(w)
         code, message = dump(path)
         failures += check("big-endian is refused by name", code == 2 and "big-endian" in message, message)
+
+        for family in sorted(f for f in os.listdir(DATA) if os.path.isdir(os.path.join(DATA, f))):
+            for dtype in ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"] if family == "qwen3_5" else ["Q8_0"]:
+                failures += check_oracle(family, dtype, folder)
     return 1 if failures else 0
 
 
