@@ -2,7 +2,7 @@
  *
  * A file is: magic, version, counts; the metadata; for each tensor a name, a shape (fastest axis first), a type and an offset;
  * then, aligned, the data. Split files are whole GGUF files of their own; the first one holds the metadata, and each says in
- * split.no and split.count which part of how many it is. Their names are derived from the first one's, never read from a file. */
+ * split.no and split.count which part of how many it is. Their names follow from the first one's, never from a file. */
 #include "model/gguf_meta.h"
 
 #include <stdio.h>
@@ -18,7 +18,8 @@
 static const char *const foreign_types[] = {
     [9] = "Q8_1",    [10] = "Q2_K",   [11] = "Q3_K",   [15] = "Q8_K",   [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
     [19] = "IQ1_S",  [20] = "IQ4_NL", [21] = "IQ3_S",  [22] = "IQ2_S",  [23] = "IQ4_XS",  [24] = "I8",     [25] = "I16",
-    [27] = "I64",    [28] = "F64",    [29] = "IQ1_M",  [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4",  [40] = "NVFP4", [41] = "Q1_0",
+    [27] = "I64",    [28] = "F64",    [29] = "IQ1_M",  [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4",  [40] = "NVFP4",
+    [41] = "Q1_0",
 };
 
 static void name_foreign_type(uint32_t type, char *name, size_t bytes)
@@ -45,7 +46,7 @@ static es_status read_description(es_gguf_cursor *cursor, description *tensor)
     ES_TRY(es_gguf_take_name(cursor, "a tensor's name", NAME_LIMIT, &tensor->name));
     ES_TRY(es_gguf_take_u32(cursor, tensor->name, &rank));
     if (rank > ES_TENSOR_RANK)
-        return es_fail(ES_BAD_FILE, "%s: tensor \"%.200s\" claims %" PRIu32 " axes, a GGUF has at most %d; the file is damaged",
+        return es_fail(ES_BAD_FILE, "%s: tensor \"%.200s\" claims %" PRIu32 " axes, at most %d are possible; it is damaged",
                        cursor->path, tensor->name, rank, ES_TENSOR_RANK);
     tensor->rank = (int)rank;
     for (int axis = tensor->rank - 1; axis >= 0; axis--) {
@@ -106,11 +107,11 @@ static es_status add_tensor(es_tensor_set *set, const data_section *section, con
     const es_dtype_info *info = es_dtype_get_info(tensor.type);
     tensor.bytes = es_dtype_bytes(tensor.type, elements);
     if (row % info->block != 0 || tensor.bytes == SIZE_MAX)
-        return es_fail(ES_BAD_FILE, "%s: tensor \"%.200s\" is of type %s, but its rows of %" PRId64 " are no whole blocks of %d",
+        return es_fail(ES_BAD_FILE, "%s: tensor \"%.200s\" is %s, but its rows of %" PRId64 " are no whole blocks of %d",
                        section->path, from->name, info->name, row, info->block);
     if (tensor.bytes > section->bytes - from->offset)
-        return es_fail(ES_BAD_FILE, "%s: tensor \"%.200s\" needs %zu bytes at byte %" PRIu64 " of the data, which has %zu; the "
-                       "file is cut short (download it again)", section->path, from->name, tensor.bytes, from->offset,
+        return es_fail(ES_BAD_FILE, "%s: tensor \"%.200s\" needs %zu bytes at byte %" PRIu64 " of the data, which has %zu; "
+                       "the file is cut short (download it again)", section->path, from->name, tensor.bytes, from->offset,
                        section->bytes);
     extent->end += tensor.bytes;
     tensor.data = section->data + from->offset;

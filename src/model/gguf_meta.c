@@ -100,7 +100,7 @@ static es_status check_booleans(const es_gguf_cursor *cursor, const char *key, c
 static es_status index_strings(es_gguf_cursor *cursor, es_gguf_entry *entry)
 {
     if (entry->count > (cursor->bytes - cursor->at) / 8)
-        return es_fail(ES_BAD_FILE, "%s: %.200s claims %" PRIu64 " strings, the file is too short for them (download it again)",
+        return es_fail(ES_BAD_FILE, "%s: %.200s claims %" PRIu64 " strings, the file is too short for them (get it again)",
                        cursor->path, entry->key, entry->count);
     entry->text_at = malloc((size_t)entry->count * sizeof *entry->text_at + 1);
     if (!entry->text_at)
@@ -121,7 +121,7 @@ static es_status read_array(es_gguf_cursor *cursor, es_gguf_entry *entry)
     ES_TRY(es_gguf_take_u64(cursor, entry->key, &entry->count));
     entry->value = cursor->data + cursor->at;
     if (entry->element == ARRAY)
-        return es_fail(ES_UNSUPPORTED, "%s: %.200s is an array of arrays; only arrays of numbers, booleans and strings are read",
+        return es_fail(ES_UNSUPPORTED, "%s: %.200s is an array of arrays; arrays of numbers, booleans and strings are read",
                        cursor->path, entry->key);
     if (entry->element >= TYPES)
         return es_fail(ES_BAD_FILE, "%s: %.200s is an array of the unknown type %" PRIu32, cursor->path, entry->key,
@@ -168,6 +168,9 @@ es_status es_gguf_read_entries(es_gguf *gguf, es_gguf_cursor *cursor, uint64_t c
         es_gguf_entry *entry = &gguf->entries[i];
         ES_TRY(es_gguf_take_name(cursor, "a metadata key", KEY_LIMIT, &entry->key));
         gguf->count++;
+        if (strchr(entry->key, '%')) /* "%s." stands for the architecture in look-ups */
+            return es_fail(ES_BAD_FILE, "%s: the metadata key %.200s contains a per cent sign; the file is damaged",
+                           cursor->path, entry->key);
         ES_TRY(read_value(cursor, entry));
     }
     if (count) qsort(gguf->entries, gguf->count, sizeof *gguf->entries, by_key);
@@ -197,7 +200,8 @@ static const es_gguf_entry *find(const es_gguf *gguf, const char *key)
     char spelt[512];
     if (strncmp(key, "%s.", 3) == 0) {
         if (!gguf->architecture.data || gguf->architecture.bytes > 128) return NULL;
-        const int length = snprintf(spelt, sizeof spelt, "%.*s%s", (int)gguf->architecture.bytes, gguf->architecture.data, key + 2);
+        const es_gguf_string name = gguf->architecture;
+        const int length = snprintf(spelt, sizeof spelt, "%.*s%s", (int)name.bytes, name.data, key + 2);
         if (length < 0 || (size_t)length >= sizeof spelt) return NULL;
         key = spelt;
     }

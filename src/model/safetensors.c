@@ -75,7 +75,7 @@ static es_status read_entry(es_tensor_set *set, const source *from, const char *
 {
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (!name[0] || !dtype || strlen(dtype) > 32)
-        return es_fail(ES_BAD_FILE, "%s: the entry \"%.200s\" describes no tensor; not a safetensors header", from->path, name);
+        return es_fail(ES_BAD_FILE, "%s: the entry \"%.200s\" describes no tensor; no safetensors header", from->path, name);
     es_tensor tensor = {.name = name};
     ES_TRY(read_extent(from, name, entry, extent));
     ES_TRY(read_shape(from, name, entry, &tensor));
@@ -208,8 +208,8 @@ static es_status check_promises(const es_tensor_set *set, const char *path, json
     json_t *value;
     json_object_foreach(map, tensor, value) {
         if (!es_tensor_find(set, tensor) && !es_tensor_unreadable(set, tensor))
-            return es_fail(ES_BAD_FILE, "%s: promises tensor \"%.200s\" in \"%.200s\", which has none; the files do not belong "
-                           "together (download them again)", path, tensor, json_string_value(value));
+            return es_fail(ES_BAD_FILE, "%s: promises tensor \"%.200s\" in \"%.200s\", which has none; the files do not "
+                           "belong together (download them again)", path, tensor, json_string_value(value));
     }
     return ES_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "model/tensor_set.h"
 
-/** Add the tensors of the file image `data` to `set` (not sealed yet). `path` is for messages; the tensors point into `data`. */
+/** Add the tensors of the file image `data` to `set` (not sealed yet). `path` is for messages; tensors point into `data`. */
 es_status es_safetensors_parse(es_tensor_set *set, const char *path, const unsigned char *data, size_t bytes);
 
 #endif

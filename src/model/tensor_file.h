@@ -27,8 +27,8 @@ typedef struct es_tensor_set es_tensor_set;
 const es_tensor *es_tensor_find(const es_tensor_set *set, const char *name);
 size_t es_tensor_count(const es_tensor_set *set);
 const es_tensor *es_tensor_at(const es_tensor_set *set, size_t index); /**< in name order; NULL past the end */
-/** Tensors whose type (or rank) this engine cannot read are in the list of the unreadable: name and the type's name, so that whoever
- *  needs one can refuse it by name (and whoever does not, need not care). */
+/** Tensors whose type (or rank) this engine cannot read are in the list of the unreadable: name and the type's name, so that
+ *  whoever needs one can refuse it by name (and whoever does not, need not care). */
 size_t es_tensor_unreadable_count(const es_tensor_set *set);
 const char *es_tensor_unreadable(const es_tensor_set *set, const char *name); /**< the type's name, or NULL */
 /** Enumerate the unreadable in name order, for `inspect`: the name (and type, if asked for), or NULL past the end. */

@@ -1,12 +1,12 @@
-"""Write an oracle model (a Hugging Face folder of one of the seven families) as GGUF, with the public converter's names, keys and
-value changes, so that the GGUF path can be held against the same reference logits as the safetensors path.
+"""Write an oracle model (a Hugging Face folder of one of the seven families) as GGUF, with the public converter's names, keys
+and value changes, so that the GGUF path can be held against the same reference logits as the safetensors path.
 
     oracle_gguf.py FOLDER OUT.gguf [--type F32|F16|BF16|Q8_0|Q4_0|Q4_1|Q5_0|Q5_1]
 
 or `from oracle_gguf import write_gguf`. What the converter changes, and so does this:
   A_log becomes −exp(A_log); norms of the zero-centred families get their 1 (not DeltaNet's own norm); qwen3_5* value heads go
-  from grouped to tiled order; q and k rows of llama are interleaved for its kind of RoPE; the convolution loses its middle axis;
-  experts are stacked; qwen3_next's fused [q, k, v, z] per key head is taken apart (its [b, a] stays as it is).
+  from grouped to tiled order; q and k rows of llama are interleaved for its kind of RoPE; the convolution loses its middle
+  axis; experts are stacked; qwen3_next's fused [q, k, v, z] per key head is taken apart (its [b, a] stays as it is).
 Vectors, norms, routers, and the convolution stay float32, as do weights whose rows are no whole blocks of the wanted type."""
 import argparse
 import json
@@ -24,7 +24,8 @@ ZERO_CENTRED = {"qwen35", "qwen35moe", "qwen3next"}
 TILED = {"qwen35", "qwen35moe"}
 NAMES = {
     "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "ffn_norm.weight",
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_a": "ssm_alpha",
     "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_ba": "ssm_ba", "linear_attn.conv1d": "ssm_conv1d",

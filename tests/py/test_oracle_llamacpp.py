@@ -52,8 +52,8 @@ def check_family(family, folder):
             decided += 1
             agreed += max(found, key=found.get) == first
     good = agreed == decided and worst < CLOSE
-    print(f"{'ok    ' if good else 'FAILED'} {family:12} top-1 {agreed} of {decided}, max |log-probability difference| {worst:.1e}",
-          flush=True)
+    print(f"{'ok    ' if good else 'FAILED'} {family:12} top-1 {agreed} of {decided}, "
+          f"max |log-probability difference| {worst:.1e}", flush=True)
     return good
 
 

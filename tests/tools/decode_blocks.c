@@ -10,7 +10,8 @@ static es_decode_fn choose(const char *set, es_dtype type)
 {
     if (strcmp(set, "ref") == 0) return es_decode_ref(type);
 #if defined(__x86_64__)
-    if (strcmp(set, "avx2") == 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return es_decode_avx2(type);
+    if (strcmp(set, "avx2") == 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return es_decode_avx2(type);
     if (strcmp(set, "avx512") == 0 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
         return es_decode_avx512(type);

@@ -60,7 +60,8 @@ static void compare(es_dtype type, es_decode_fn decode, int64_t blocks)
     decode(data, got, elements);
     for (int64_t i = 0; i < elements; i++)
         if (!same(expect[i], got[i]))
-            fail_msg("%s, element %lld: %a, the reference says %a", info->name, (long long)i, (double)got[i], (double)expect[i]);
+            fail_msg("%s, element %lld: %a, the reference says %a", info->name, (long long)i, (double)got[i],
+                     (double)expect[i]);
     assert_true(got[elements] == 42);
     free(expect);
     free(got);

@@ -247,8 +247,8 @@ static void hostile_metadata_is_refused(void **state)
     put_entry(&file, "a", U32, 0, 4);
     assert_int_equal(verdict(&file), ES_BAD_FILE);
 
-    static const char *const names[] = {"", "a\nb", "caf\xC3\xA9"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const names[] = {"", "a\nb", "caf\xC3\xA9", "%s.block_count"};
+    for (size_t i = 0; i < 4; i++) {
         put_head(&file, 3, 0, 1);
         put_entry(&file, names[i], U64, 0, 8);
         assert_int_equal(verdict(&file), ES_BAD_FILE);

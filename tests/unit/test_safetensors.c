@@ -14,7 +14,7 @@
 
 #include "model/safetensors.h"
 
-/* A file image: the header, then `data_bytes` of 0, 1, 2, ... Exactly as long as needed, so that ASan sees one byte too far. */
+/* A file image: the header, then `data_bytes` of 0, 1, 2, ... As long as needed, so that ASan sees one byte too far. */
 typedef struct image {
     unsigned char *data;
     size_t bytes;

@@ -33,8 +33,8 @@ typedef struct es_block_q5_1 {
     uint8_t d[2], m[2], high[4], q[16];
 } es_block_q5_1;
 
-/** 256 elements in 8 groups of 32: (d · scale) · q − (m · minimum). Bytes 32 j ... of q hold group 2 j in their low nibbles and
- *  group 2 j + 1 in their high ones. */
+/** 256 elements in 8 groups of 32: (d · scale) · q − (m · minimum). Bytes 32 j ... of q hold group 2 j in their low
+ *  nibbles and group 2 j + 1 in their high ones. */
 typedef struct es_block_q4_k {
     uint8_t d[2], m[2], scales[12], q[128];
 } es_block_q4_k;

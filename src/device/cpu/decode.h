@@ -4,8 +4,9 @@
  *   decode(tensor->data, row, columns);
  *
  * Every function for a type gives the same bits (a NaN for a NaN): products and sums are rounded one by one, never fused, in
- * the order that the Python package `gguf` uses. (Every product here has at most 22 significant bits, so it is exact and a fused
- * step would give the same bits; nothing relies on that.) Neither flush-to-zero nor denormals-are-zero changes a result. */
+ * the order that the Python package `gguf` uses. (Every product here has at most 22 significant bits, so it is exact and a
+ * fused step would give the same bits; nothing relies on that.)
+ * Neither flush-to-zero nor denormals-are-zero changes a result. */
 #ifndef ES_DEVICE_CPU_DECODE_H
 #define ES_DEVICE_CPU_DECODE_H
 
