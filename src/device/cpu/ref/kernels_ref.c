@@ -84,6 +84,7 @@ static void attn_row_ref(const es_attn_tile *tile, int32_t row)
         p[j] = s;
         if (s > m) m = s;
     }
+    m = m + 0.0f; /* a zero is +0: otherwise its sign would tell in which order equal scores were compared */
     const float correction = tile->m[row] == -INFINITY ? 0.0f : es_exp(tile->m[row] - m);
     tile->m[row] = m;
     for (int i = 0; i < ES_LANES; i++) l[i] = l[i] * correction;

@@ -198,6 +198,7 @@ INLINE float attn_softmax(const es_attn_tile *tile, int32_t row, int32_t valid)
     v_store(lane, most);
     for (int i = 0; i < ES_LANES; i++)
         if (lane[i] > m) m = lane[i];
+    m = m + 0.0f;
     const float correction = tile->m[row] == -INFINITY ? 0.0f : es_exp(tile->m[row] - m);
     tile->m[row] = m;
     v16 sum = v_mul(v_load(l), v_set(correction));
