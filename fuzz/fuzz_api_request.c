@@ -1,0 +1,59 @@
+/* Bodies of API requests: the first byte chooses the path and whether the server is strict, the rest is the body. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/call.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static const es_backend_info *info(void *self)
+{
+    return self;
+}
+
+static es_status render(void *self, const char *variables_json, char **text)
+{
+    (void)self;
+    *text = strdup(variables_json);
+    return *text ? ES_OK : es_fail(ES_NO_MEMORY, "out of memory");
+}
+
+static es_status encode(void *self, const char *text, size_t bytes, unsigned flags, es_token **tokens, size_t *count)
+{
+    (void)self, (void)flags;
+    *tokens = calloc(bytes + 1, sizeof **tokens);
+    if (!*tokens) return es_fail(ES_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < bytes; i++) (*tokens)[i] = (unsigned char)text[i];
+    *count = bytes;
+    return ES_OK;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    if (bytes == 0) return 0;
+    es_backend_info model = {.model = "m", .context = 4096, .vocabulary = 300, .has_chat = true, .has_tokenizer = true};
+    const es_backend backend = {.self = &model, .info = info, .render = render, .encode = encode};
+    const es_api_context context = {.backend = &backend, .alias = "m", .strict = data[0] & 2, .content_parts = data[0] & 4};
+    const es_call_kind kind = data[0] & 1 ? ES_CALL_COMPLETION : ES_CALL_CHAT;
+    char *body = malloc(bytes);
+    if (!body) return 0;
+    memcpy(body, data + 1, bytes - 1);
+    es_call call;
+    es_api_error error;
+    if (es_call_parse(&context, kind, body, bytes - 1, &call, &error)) {
+        const size_t choices = call.prompt_count * (size_t)call.n;
+        if (choices == 0 || choices > ES_CALL_CHOICES_MAX) abort();
+        const es_request request = es_call_request(&call, choices - 1);
+        if (request.prompt_count == 0) abort();
+        es_call_free(&call);
+    } else {
+        es_text out = {0};
+        es_api_error_write(&error, &out);
+        if (out.failed || error.status < 400) abort();
+        es_text_free(&out);
+    }
+    free(body);
+    return 0;
+}

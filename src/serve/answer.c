@@ -1,0 +1,260 @@
+/* answer.c: see answer.h. */
+#include "serve/answer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "serve/sse.h"
+#include "serve/strict_json.h"
+
+enum { CHOICE_BITS = 16 };
+
+uint64_t es_answer_key(const es_answer *answer, size_t choice)
+{
+    return answer->serial << CHOICE_BITS | choice;
+}
+
+uint64_t es_answer_serial_of_key(uint64_t key)
+{
+    return key >> CHOICE_BITS;
+}
+
+es_answer *es_answer_new(const es_api_context *api, es_http_connection *connection, es_call_kind kind, uint64_t serial,
+                         uint64_t unique)
+{
+    es_answer *answer = calloc(1, sizeof *answer);
+    if (!answer) return NULL;
+    answer->serial = serial;
+    answer->api = api;
+    answer->connection = connection;
+    answer->kind = kind;
+    answer->created = (int64_t)time(NULL);
+    snprintf(answer->id, sizeof answer->id, "%s-%016" PRIx64 "%08" PRIx64, kind == ES_CALL_CHAT ? "chatcmpl" : "cmpl", unique,
+             serial);
+    return answer;
+}
+
+void es_answer_free(es_answer *answer)
+{
+    if (!answer) return;
+    for (size_t i = 0; i < answer->choice_count; i++) {
+        es_text_free(&answer->choices[i].text);
+        es_text_free(&answer->choices[i].delta);
+        json_decref(answer->choices[i].logprobs);
+        json_decref(answer->choices[i].token_ids);
+    }
+    free(answer->choices);
+    es_call_free(&answer->call);
+    es_text_free(&answer->out);
+    free(answer);
+}
+
+/* ---- sending ---- */
+
+/* The reply is complete: the connection goes its own way, perhaps straight into its next request. */
+static es_http_connection *release_connection(es_answer *answer)
+{
+    es_http_connection *connection = answer->connection;
+    answer->connection = NULL;
+    answer->finished = true;
+    if (connection) es_http_set_user(connection, NULL);
+    return connection;
+}
+
+static void send_out(es_answer *answer)
+{
+    if (answer->connection && !answer->out.failed) es_http_stream_write(answer->connection, answer->out.data, answer->out.bytes);
+    es_text_clear(&answer->out);
+}
+
+static void send_json(es_answer *answer, json_t *json)
+{
+    es_sse_json(&answer->out, json);
+    json_decref(json);
+    send_out(answer);
+}
+
+static void cancel_rest(const es_answer *answer, size_t submitted)
+{
+    const es_backend *backend = answer->api->backend;
+    for (size_t i = 0; i < submitted; i++)
+        if (!answer->choices[i].ended) backend->cancel(backend->self, es_answer_key(answer, i));
+}
+
+static void send_error(es_answer *answer, const es_api_error *error)
+{
+    const bool streaming = answer->streaming;
+    es_http_connection *connection = release_connection(answer);
+    if (!connection) return;
+    es_text out = {0};
+    if (streaming) {
+        json_t *json = es_api_error_json(error);
+        es_sse_json(&out, json);
+        json_decref(json);
+        es_http_stream_write(connection, out.data, out.bytes);
+        es_http_stream_end(connection);
+    } else {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d", error->retry_after);
+        if (error->retry_after) es_http_add_header(connection, "Retry-After", seconds);
+        es_api_error_write(error, &out);
+        es_http_reply(connection, error->status, "application/json", out.data ? out.data : "", out.bytes);
+    }
+    es_text_free(&out);
+}
+
+void es_answer_fail(es_answer *answer, const es_api_error *error)
+{
+    cancel_rest(answer, answer->choice_count);
+    send_error(answer, error);
+}
+
+void es_answer_abandon(es_answer *answer)
+{
+    cancel_rest(answer, answer->choice_count);
+    answer->connection = NULL;
+    answer->finished = true;
+}
+
+/* ---- from call to events ---- */
+
+static bool make_choices(es_answer *answer)
+{
+    const es_call *call = &answer->call;
+    const size_t count = call->prompt_count * (size_t)call->n;
+    answer->choices = calloc(count, sizeof *answer->choices);
+    if (!answer->choices) return false;
+    answer->choice_count = count;
+    return true;
+}
+
+void es_answer_start(es_answer *answer, es_call *call)
+{
+    const es_backend *backend = answer->api->backend;
+    answer->call = *call;
+    *call = (es_call){0};
+    es_status status = make_choices(answer) ? ES_OK : es_fail(ES_NO_MEMORY, "no memory for the answer");
+    size_t submitted = 0;
+    while (status == ES_OK && submitted < answer->choice_count) {
+        const es_request request = es_call_request(&answer->call, submitted);
+        status = backend->submit(backend->self, es_answer_key(answer, submitted), &request);
+        if (status == ES_OK) submitted++;
+    }
+    if (status != ES_OK) {
+        es_api_error error;
+        es_api_refuse_status(&error, status);
+        cancel_rest(answer, submitted);
+        send_error(answer, &error);
+        return;
+    }
+    if (answer->call.ignored.bytes)
+        es_http_add_header(answer->connection, "X-Evenshare-Ignored", answer->call.ignored.data);
+    if (!answer->call.stream) return;
+    answer->streaming = true;
+    es_http_stream_begin(answer->connection, 200, ES_SSE_TYPE);
+    es_sse_comment(&answer->out, "waiting");
+    send_out(answer);
+}
+
+static const char *finish_reason(es_finish finish)
+{
+    return finish == ES_FINISH_LENGTH ? "length" : "stop";
+}
+
+/* A chat choice says first who speaks. */
+static void begin_choice(es_answer *answer, size_t index)
+{
+    es_choice *choice = &answer->choices[index];
+    if (choice->begun) return;
+    choice->begun = true;
+    if (answer->kind == ES_CALL_CHAT) send_json(answer, es_answer_chunk(answer, index, true, NULL));
+}
+
+static void add_text(es_answer *answer, es_choice *choice, const es_event *event)
+{
+    es_text *text = answer->streaming ? &choice->delta : &choice->text;
+    es_text_append(text, event->text, event->text_bytes);
+}
+
+static void count_characters(es_choice *choice, const es_event *event)
+{
+    for (size_t i = 0; i < event->text_bytes; i++) choice->characters += ((unsigned char)event->text[i] & 0xC0) != 0x80;
+}
+
+static void on_token(es_answer *answer, size_t index, const es_event *event)
+{
+    es_choice *choice = &answer->choices[index];
+    if (answer->streaming) begin_choice(answer, index);
+    add_text(answer, choice, event);
+    es_choice_add_token(answer, choice, event);
+    count_characters(choice, event);
+    if (answer->streaming) send_json(answer, es_answer_chunk(answer, index, false, NULL));
+}
+
+static void finish_answer(es_answer *answer)
+{
+    if (answer->streaming) {
+        if (answer->call.include_usage) send_json(answer, es_answer_usage_chunk(answer));
+        es_sse_done(&answer->out);
+        send_out(answer);
+        es_http_stream_end(release_connection(answer));
+        return;
+    }
+    json_t *json = es_answer_whole(answer);
+    es_json_write(&answer->out, json);
+    json_decref(json);
+    es_text_putc(&answer->out, '\n');
+    for (size_t i = 0; i < answer->choice_count; i++) answer->out.failed |= answer->choices[i].text.failed;
+    if (answer->out.failed) {
+        es_api_error error;
+        es_api_refuse_status(&error, es_fail(ES_NO_MEMORY, "no memory for the whole answer; ask for a stream"));
+        send_error(answer, &error);
+        return;
+    }
+    es_http_reply(release_connection(answer), 200, "application/json", answer->out.data, answer->out.bytes);
+}
+
+static void on_done(es_answer *answer, size_t index, const es_event *event)
+{
+    es_choice *choice = &answer->choices[index];
+    if (choice->ended) return;
+    choice->ended = true;
+    choice->finish = event->finish;
+    choice->cached_tokens = event->cached_tokens;
+    choice->completion_tokens = event->completion_tokens;
+    if (event->finish == ES_FINISH_CANCELLED) {
+        es_api_error error;
+        es_api_refuse_status(&error, es_fail(ES_CANCELLED, "the engine stopped before the answer was whole"));
+        es_answer_fail(answer, &error);
+        return;
+    }
+    add_text(answer, choice, event);
+    if (answer->streaming) {
+        begin_choice(answer, index);
+        if (event->text_bytes) send_json(answer, es_answer_chunk(answer, index, false, NULL));
+        send_json(answer, es_answer_chunk(answer, index, false, finish_reason(event->finish)));
+    }
+    if (++answer->ended == answer->choice_count) finish_answer(answer);
+}
+
+static void on_error(es_answer *answer, size_t index, const es_event *event)
+{
+    answer->choices[index].ended = true;
+    es_api_error error;
+    es_api_refuse_status(&error, es_fail(event->status, "%s", event->message ? event->message : "the engine gave up"));
+    es_answer_fail(answer, &error);
+}
+
+void es_answer_event(es_answer *answer, const es_event *event)
+{
+    const size_t index = (size_t)(event->request & ((1u << CHOICE_BITS) - 1));
+    if (answer->finished || index >= answer->choice_count) return;
+    switch (event->kind) {
+    case ES_EVENT_PROGRESS: break;
+    case ES_EVENT_TOKEN: on_token(answer, index, event); break;
+    case ES_EVENT_DONE: on_done(answer, index, event); break;
+    case ES_EVENT_ERROR: on_error(answer, index, event); break;
+    }
+}

@@ -1,0 +1,90 @@
+/* call.h: a request of the API, read and checked: from JSON to what the engine needs.
+ *
+ *   es_call call;
+ *   es_api_error error;
+ *   if (!es_call_parse(&context, ES_CALL_CHAT, body, bytes, &call, &error)) ... // answer error.status with its sentence
+ *   ...
+ *   es_call_free(&call);
+ *
+ * Reading, templating and tokenising can take long for a long conversation, so all of it happens here, on a worker thread,
+ * and touches neither sockets nor the engine's step thread. */
+#ifndef ES_SERVE_CALL_H
+#define ES_SERVE_CALL_H
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "serve/backend.h"
+
+enum { ES_CALL_STOPS_MAX = 16, ES_CALL_CHOICES_MAX = 256, ES_CALL_TOP_MAX = 20, ES_CALL_BIAS_MAX = 4096 };
+
+typedef enum es_call_kind { ES_CALL_CHAT, ES_CALL_COMPLETION } es_call_kind;
+
+/** Why a call is refused, in OpenAI's terms. */
+typedef struct es_api_error {
+    int status;       /**< HTTP */
+    const char *type; /**< "invalid_request_error" */
+    const char *code; /**< "context_length_exceeded", or NULL */
+    char param[64];   /**< the parameter at fault, or "" */
+    char message[700];
+    int retry_after;  /**< seconds; 0 = no such header */
+} es_api_error;
+
+/** What a call is read against. */
+typedef struct es_api_context {
+    const es_backend *backend;
+    const char *alias;  /**< the model's name */
+    bool strict;        /**< refuse unknown parameters and other model names */
+    bool content_parts; /**< the template reads arrays of content parts itself */
+} es_api_context;
+
+typedef struct es_prompt {
+    es_token *tokens;
+    size_t count;
+} es_prompt;
+
+/** A call. Choice c of prompt p is number p·n + c. */
+typedef struct es_call {
+    es_call_kind kind;
+    es_request request; /**< all but prompt, bias and stop, whose memory is below: see es_call_request() */
+    es_prompt *prompts;
+    size_t prompt_count;
+    int n;
+    bool stream, include_usage, return_token_ids;
+    es_text ignored;    /**< names of parameters that nobody here knows, comma-separated */
+    /* owned */
+    es_logit_bias *bias;
+    char *stops[ES_CALL_STOPS_MAX];
+} es_call;
+
+/** Read a body. False with `error` filled in; then `call` needs no freeing. */
+bool es_call_parse(const es_api_context *context, es_call_kind kind, const char *body, size_t bytes, es_call *call,
+                   es_api_error *error);
+void es_call_free(es_call *call);
+/** The engine's request for choice number `choice`; points into `call`. */
+es_request es_call_request(const es_call *call, size_t choice);
+
+/** Fill in a 400 invalid_request_error about `param` ("" = the whole body); returns false. */
+bool es_api_refuse(es_api_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/** Fill in the error that belongs to a failed es_status, with es_error_message(); returns false. */
+bool es_api_refuse_status(es_api_error *error, es_status status);
+/** {"error": {...}} */
+void es_api_error_write(const es_api_error *error, es_text *out);
+json_t *es_api_error_json(const es_api_error *error);
+
+/* The pieces of es_call_parse(), one file each. */
+
+/** parameters.c: everything that chat and completions share, and the parameters that are refused or unknown. */
+bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** api_chat.c: messages, tools and the template; fills in the one prompt. */
+bool es_chat_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** api_completions.c: prompts as text or token numbers. */
+bool es_completions_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** api_chat.c: whether the model's template reads content parts itself, found out by trying. */
+bool es_chat_template_reads_parts(const es_backend *backend);
+
+/** The member `name`, or NULL when it is absent or null. */
+json_t *es_json_member(const json_t *object, const char *name);
+
+#endif

@@ -1,0 +1,132 @@
+/* endpoints.c: what each path does. The small ones answer at once; chat and completions go to a worker first. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/server_state.h"
+#include "serve/strict_json.h"
+
+static void reply_json(es_http_connection *connection, json_t *json)
+{
+    es_text body = {0};
+    es_json_write(&body, json);
+    es_text_putc(&body, '\n');
+    json_decref(json);
+    es_http_reply(connection, 200, "application/json", body.data ? body.data : "", body.bytes);
+    es_text_free(&body);
+}
+
+void es_serve_index(es_server *server, es_http_connection *connection)
+{
+    (void)server;
+    static const char text[] = "evenshare: the OpenAI-style API is under /v1 (chat/completions, completions, models).\n";
+    es_http_reply(connection, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
+}
+
+void es_serve_health(es_server *server, es_http_connection *connection)
+{
+    const es_engine_stats stats = server->backend.stats(server->backend.self);
+    json_t *health = json_object();
+    const struct {
+        const char *name;
+        json_int_t value;
+    } counters[] = {
+        {"running", stats.running},
+        {"waiting", stats.waiting},
+        {"requests", (json_int_t)server->answer_count},
+        {"connections", (json_int_t)server->http.count},
+        {"finished", (json_int_t)stats.finished},
+        {"cancelled", (json_int_t)stats.cancelled},
+        {"failed", (json_int_t)stats.failed},
+        {"steps", (json_int_t)stats.steps},
+        {"prompt_tokens", (json_int_t)stats.prompt_tokens},
+        {"completion_tokens", (json_int_t)stats.completion_tokens},
+        {"pages_used", stats.pages_used},
+        {"pages_total", stats.pages_total},
+    };
+    json_object_set_new(health, "status", json_string("ok"));
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        json_object_set_new(health, counters[i].name, json_integer(counters[i].value));
+    reply_json(connection, health);
+}
+
+static json_t *model_json(const es_server *server)
+{
+    const int64_t context = server->backend.info(server->backend.self)->context;
+    json_t *model = json_object();
+    json_object_set_new(model, "id", es_json_text(server->api.alias, strlen(server->api.alias)));
+    json_object_set_new(model, "object", json_string("model"));
+    json_object_set_new(model, "created", json_integer((json_int_t)server->started));
+    json_object_set_new(model, "owned_by", json_string("evenshare"));
+    json_object_set_new(model, "max_model_len", json_integer(context));
+    return model;
+}
+
+void es_serve_models(es_server *server, es_http_connection *connection)
+{
+    json_t *data = json_array();
+    json_array_append_new(data, model_json(server));
+    json_t *list = json_object();
+    json_object_set_new(list, "object", json_string("list"));
+    json_object_set_new(list, "data", data);
+    reply_json(connection, list);
+}
+
+void es_serve_model(es_server *server, es_http_connection *connection)
+{
+    const char *name = es_http_get_request(connection)->path + strlen("/v1/models/");
+    if (strcmp(name, server->api.alias) == 0) {
+        reply_json(connection, model_json(server));
+        return;
+    }
+    es_api_error error;
+    es_api_refuse(&error, "model", "there is no such model here; the one that is: \"%s\"", server->api.alias);
+    error.status = 404;
+    error.code = "model_not_found";
+    es_server_reply_error(connection, &error);
+}
+
+/* On a worker. */
+static void read_call(es_task *task)
+{
+    es_reading *reading = (es_reading *)task;
+    reading->parsed = es_call_parse(&reading->server->api, reading->kind, reading->body.data ? reading->body.data : "",
+                                    reading->body.bytes, &reading->call, &reading->error);
+    es_text_free(&reading->body);
+    es_inbox_put_letter(reading->server->inbox, &reading->letter);
+}
+
+static void serve_call(es_server *server, es_http_connection *connection, es_call_kind kind)
+{
+    es_answer *answer = es_answer_new(&server->api, connection, kind, server->next_serial, server->unique);
+    es_reading *reading = calloc(1, sizeof *reading);
+    es_status status = answer && reading ? ES_OK : es_fail(ES_NO_MEMORY, "out of memory");
+    if (status == ES_OK) {
+        *reading = (es_reading){.task = {NULL, read_call}, .server = server, .kind = kind, .serial = server->next_serial};
+        es_text *body = es_http_get_body(connection);
+        reading->body = *body;
+        *body = (es_text){0};
+        status = es_workers_put(server->workers, &reading->task);
+        if (status != ES_OK) es_text_free(&reading->body);
+    }
+    if (status != ES_OK) {
+        es_api_error error;
+        es_api_refuse_status(&error, status);
+        es_answer_free(answer);
+        free(reading);
+        es_server_reply_error(connection, &error);
+        return;
+    }
+    server->next_serial++;
+    es_http_set_user(connection, answer);
+    es_server_add_answer(server, answer);
+}
+
+void es_serve_chat(es_server *server, es_http_connection *connection)
+{
+    serve_call(server, connection, ES_CALL_CHAT);
+}
+
+void es_serve_completions(es_server *server, es_http_connection *connection)
+{
+    serve_call(server, connection, ES_CALL_COMPLETION);
+}

@@ -1,0 +1,177 @@
+/* router.c: from a request's line and headers to the function that answers it.
+ *
+ * Everything that can be decided from the headers is decided before the body is read: who asks (host, origin, key), for
+ * what (path, method), and whether it may be this large. */
+#include <string.h>
+#include <strings.h>
+
+#include "serve/guard.h"
+#include "serve/server_state.h"
+#include "serve/strict_json.h"
+
+typedef struct route {
+    const char *method, *path;
+    bool prefix; /* the path goes on */
+    bool open;   /* no key is asked for */
+    void (*serve)(es_server *server, es_http_connection *connection);
+} route;
+
+static const route routes[] = {
+    {"GET", "/", false, true, es_serve_index},
+    {"GET", "/health", false, true, es_serve_health},
+    {"GET", "/v1/models", false, false, es_serve_models},
+    {"GET", "/v1/models/", true, false, es_serve_model},
+    {"POST", "/v1/chat/completions", false, false, es_serve_chat},
+    {"POST", "/v1/completions", false, false, es_serve_completions},
+};
+enum { ROUTES = sizeof routes / sizeof *routes };
+
+static bool path_matches(const route *row, const char *path)
+{
+    const size_t n = strlen(row->path);
+    return row->prefix ? strncmp(path, row->path, n) == 0 && path[n] : strcmp(path, row->path) == 0;
+}
+
+/* HEAD is GET without the body. */
+static bool method_matches(const route *row, const char *method)
+{
+    return strcmp(method, row->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(row->method, "GET") == 0);
+}
+
+static const route *find_route(const es_http_request *request, const route **other_method)
+{
+    *other_method = NULL;
+    for (size_t i = 0; i < ROUTES; i++) {
+        if (!path_matches(&routes[i], request->path)) continue;
+        if (method_matches(&routes[i], request->method)) return &routes[i];
+        *other_method = &routes[i];
+    }
+    return NULL;
+}
+
+void es_server_reply_error(es_http_connection *connection, const es_api_error *error)
+{
+    es_text body = {0};
+    es_api_error_write(error, &body);
+    if (error->retry_after) {
+        es_text seconds = {0};
+        es_text_printf(&seconds, "%d", error->retry_after);
+        if (seconds.data) es_http_add_header(connection, "Retry-After", seconds.data);
+        es_text_free(&seconds);
+    }
+    es_http_reply(connection, error->status, "application/json", body.data ? body.data : "", body.bytes);
+    es_text_free(&body);
+}
+
+static bool refuse(es_http_connection *connection, int status, const char *type, const char *code, const char *message)
+{
+    es_api_error error;
+    es_api_refuse(&error, "", "%s", message);
+    error.status = status;
+    error.type = type;
+    error.code = code;
+    if (status == 503) error.retry_after = 1;
+    es_server_reply_error(connection, &error);
+    return false;
+}
+
+/* An Origin header means a web page. Pages of other sites are refused even where they could not read the answer: they must
+ * not make this machine work. */
+static bool check_origin(es_server *server, es_http_connection *connection, const es_http_request *request)
+{
+    const char *cors = server->options.cors;
+    const char *origin = es_http_find_header(request, "origin");
+    if (!origin) return true;
+    if (cors && (strcmp(cors, "*") == 0 || strcasecmp(cors, origin) == 0)) {
+        es_http_add_header(connection, "Access-Control-Allow-Origin", strcmp(cors, "*") == 0 ? "*" : origin);
+        es_http_add_header(connection, "Access-Control-Expose-Headers", "X-Evenshare-Ignored, Retry-After");
+        es_http_add_header(connection, "Vary", "Origin");
+        return true;
+    }
+    if (es_origin_is_own(origin, request->host)) return true;
+    return refuse(connection, 403, "permission_error", "origin_not_allowed",
+                  "pages of this origin may not use this server (see --cors)");
+}
+
+/* A browser's question before the real request; the origin has been checked. */
+static bool answer_preflight(es_server *server, es_http_connection *connection, const es_http_request *request)
+{
+    if (!server->options.cors || strcmp(request->method, "OPTIONS") != 0) return false;
+    if (!es_http_find_header(request, "access-control-request-method")) return false;
+    es_http_add_header(connection, "Access-Control-Allow-Methods", "GET, POST");
+    es_http_add_header(connection, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Stainless-OS, "
+                                                                   "X-Stainless-Lang, X-Stainless-Arch, X-Stainless-Runtime, "
+                                                                   "X-Stainless-Runtime-Version, X-Stainless-Package-Version, "
+                                                                   "X-Stainless-Retry-Count, X-Stainless-Timeout");
+    es_http_add_header(connection, "Access-Control-Max-Age", "600");
+    es_http_reply(connection, 204, NULL, "", 0);
+    return true;
+}
+
+static bool check_key(es_server *server, es_http_connection *connection, const es_http_request *request)
+{
+    if (server->options.key_count == 0 || es_has_key(request, server->options.keys, server->options.key_count)) return true;
+    es_http_add_header(connection, "WWW-Authenticate", "Bearer");
+    return refuse(connection, 401, "authentication_error", "invalid_api_key",
+                  "a valid API key is needed: send it as \"Authorization: Bearer KEY\"");
+}
+
+static bool on_head(void *self, es_http_connection *connection)
+{
+    es_server *server = self;
+    const es_http_request *request = es_http_get_request(connection);
+    if (server->loopback && !es_host_is_ours(request->host, server->options.host))
+        return refuse(connection, 403, "permission_error", "host_not_allowed",
+                      "this server answers to localhost only; the Host header names another machine");
+    if (!check_origin(server, connection, request) || answer_preflight(server, connection, request)) return false;
+    const route *other = NULL;
+    const route *found = find_route(request, &other);
+    if (!(found && found->open) && !check_key(server, connection, request)) return false;
+    if (!found && other) {
+        es_http_add_header(connection, "Allow", strcmp(other->method, "GET") == 0 ? "GET, HEAD" : other->method);
+        return refuse(connection, 405, "invalid_request_error", "method_not_allowed", "this path has another method");
+    }
+    if (!found)
+        return refuse(connection, 404, "not_found_error", "not_found",
+                      "there is nothing here; the API is at /v1/chat/completions, /v1/completions and /v1/models");
+    if (server->stopping) return refuse(connection, 503, "server_error", "stopping", "the server is shutting down");
+    return true;
+}
+
+static void on_request(void *self, es_http_connection *connection)
+{
+    const route *other;
+    const route *found = find_route(es_http_get_request(connection), &other);
+    es_http_set_user(connection, NULL);
+    found->serve(self, connection);
+}
+
+static void on_gone(void *self, es_http_connection *connection)
+{
+    es_answer *answer = es_http_get_user(connection);
+    if (!answer) return;
+    es_answer_abandon(answer);
+    es_server_drop_answer(self, answer);
+}
+
+static void on_closed(void *self, es_http_connection *connection)
+{
+    (void)connection;
+    es_server_check_drained(self);
+}
+
+static void error_body(void *self, int status, const char *reason, es_text *out)
+{
+    (void)self;
+    es_api_error error;
+    es_api_refuse(&error, "", "%s", reason);
+    error.status = status;
+    if (status >= 500) error.type = "server_error";
+    if (status == 413) error.code = "body_too_large";
+    es_api_error_write(&error, out);
+}
+
+es_http_service es_server_service(es_server *server)
+{
+    return (es_http_service){server, on_head, on_request, on_gone, on_closed, error_body};
+}

@@ -1,0 +1,207 @@
+/* fake_backend.h: an engine that is only arithmetic, for tests of what stands in front of one.
+ *
+ * A token is a byte. The answer to any prompt is "abc...z", one letter per token, then the end; with ignore_eos the alphabet
+ * goes round. One thread makes a token for every live request, then sleeps `step_microseconds`. Templates print
+ * "[role]content\n"; a part list is printed as JSON, as templates that know only strings would. */
+#ifndef ES_TESTS_FAKE_BACKEND_H
+#define ES_TESTS_FAKE_BACKEND_H
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "serve/backend.h"
+
+enum { FAKE_MAX = 512 };
+
+typedef struct fake_request {
+    bool live, cancelled;
+    uint64_t key;
+    int64_t prompt, most, made;
+    bool ignore_eos, logprobs;
+    int top;
+} fake_request;
+
+typedef struct fake_backend {
+    es_backend_info info;
+    es_event_fn on_event;
+    void *user;
+    pthread_mutex_t lock;
+    pthread_t thread;
+    bool started, closing;
+    int step_microseconds, capacity;
+    int fail_after; /* requests end in an error after this many tokens; 0 = never */
+    fake_request requests[FAKE_MAX];
+    es_engine_stats stats;
+} fake_backend;
+
+static const es_backend_info *fake_info(void *self)
+{
+    return &((fake_backend *)self)->info;
+}
+
+static es_status fake_render(void *self, const char *variables_json, char **text)
+{
+    (void)self;
+    json_t *variables = json_loads(variables_json, 0, NULL);
+    es_text out = {0};
+    size_t i;
+    json_t *message;
+    json_array_foreach(json_object_get(variables, "messages"), i, message)
+    {
+        json_t *content = json_object_get(message, "content");
+        char *printed = json_is_string(content) ? strdup(json_string_value(content)) : json_dumps(content, JSON_ENCODE_ANY);
+        es_text_printf(&out, "[%s]%s\n", json_string_value(json_object_get(message, "role")), printed);
+        free(printed);
+    }
+    if (json_object_get(variables, "tools")) es_text_puts(&out, "[tools]\n");
+    if (json_is_true(json_object_get(variables, "enable_thinking"))) es_text_puts(&out, "[think]\n");
+    if (json_is_true(json_object_get(variables, "refuse"))) {
+        json_decref(variables);
+        es_text_free(&out);
+        return es_fail(ES_INVALID, "the template refuses");
+    }
+    json_decref(variables);
+    *text = out.data ? out.data : strdup("");
+    return ES_OK;
+}
+
+static es_status fake_encode(void *self, const char *text, size_t bytes, unsigned flags, es_token **tokens, size_t *count)
+{
+    (void)self, (void)flags;
+    *tokens = malloc((bytes + 1) * sizeof **tokens);
+    for (size_t i = 0; i < bytes; i++) (*tokens)[i] = (unsigned char)text[i];
+    *count = bytes;
+    return ES_OK;
+}
+
+static const char *fake_piece(void *self, es_token token, size_t *bytes)
+{
+    (void)self;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+    if (token < 'a' || token > 'z') return NULL;
+    *bytes = 1;
+    return &letters[token - 'a'];
+}
+
+static void fake_listen(void *self, es_event_fn on_event, void *user)
+{
+    fake_backend *fake = self;
+    fake->on_event = on_event;
+    fake->user = user;
+}
+
+static es_status fake_submit(void *self, uint64_t key, const es_request *request)
+{
+    fake_backend *fake = self;
+    es_status status = es_fail(ES_BUSY, "the fake engine is full");
+    pthread_mutex_lock(&fake->lock);
+    for (int i = 0; i < fake->capacity; i++) {
+        if (fake->requests[i].live) continue;
+        fake->requests[i] = (fake_request){true, false, key, (int64_t)request->prompt_count, request->max_tokens, 0,
+                                           request->ignore_eos, request->logprobs, request->top_logprobs};
+        fake->stats.running++;
+        status = ES_OK;
+        break;
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return status;
+}
+
+static void fake_cancel(void *self, uint64_t key)
+{
+    fake_backend *fake = self;
+    pthread_mutex_lock(&fake->lock);
+    for (int i = 0; i < FAKE_MAX; i++)
+        if (fake->requests[i].live && fake->requests[i].key == key) fake->requests[i].cancelled = true;
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static es_engine_stats fake_stats(void *self)
+{
+    fake_backend *fake = self;
+    pthread_mutex_lock(&fake->lock);
+    const es_engine_stats stats = fake->stats;
+    pthread_mutex_unlock(&fake->lock);
+    return stats;
+}
+
+static void fake_end(fake_backend *fake, fake_request *r, es_event_kind kind, es_finish finish)
+{
+    es_event event = {.kind = kind, .request = r->key, .finish = finish, .prompt_tokens = r->prompt, .text = "",
+                      .completion_tokens = r->made, .cached_tokens = r->prompt / 2, .status = ES_INTERNAL,
+                      .message = kind == ES_EVENT_ERROR ? "the fake engine broke" : NULL};
+    fake->on_event(fake->user, &event);
+    r->live = false;
+    fake->stats.running--;
+    if (finish == ES_FINISH_CANCELLED) fake->stats.cancelled++;
+    else if (kind == ES_EVENT_ERROR) fake->stats.failed++;
+    else fake->stats.finished++;
+}
+
+static void fake_step(fake_backend *fake, fake_request *r)
+{
+    const es_token token = 'a' + (es_token)(r->made % 26);
+    const char letter = (char)token;
+    const es_token_logprob top[2] = {{token, -0.25f}, {'z', -1.5f}};
+    if (r->cancelled) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_CANCELLED);
+    else if (fake->fail_after && r->made >= fake->fail_after) fake_end(fake, r, ES_EVENT_ERROR, ES_FINISH_STOP);
+    else if (r->most >= 0 && r->made >= r->most) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_LENGTH);
+    else if (!r->ignore_eos && r->made == 26) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_STOP);
+    else {
+        es_event event = {.kind = ES_EVENT_TOKEN, .request = r->key, .token = token, .text = &letter, .text_bytes = 1,
+                          .logprob = -0.25f, .top = r->top ? top : NULL, .top_count = r->top > 2 ? 2 : r->top};
+        r->made++;
+        fake->stats.completion_tokens++;
+        fake->on_event(fake->user, &event);
+    }
+}
+
+static void *fake_run(void *self)
+{
+    fake_backend *fake = self;
+    for (;;) {
+        pthread_mutex_lock(&fake->lock);
+        if (fake->closing) {
+            for (int i = 0; i < FAKE_MAX; i++)
+                if (fake->requests[i].live) fake_end(fake, &fake->requests[i], ES_EVENT_DONE, ES_FINISH_CANCELLED);
+            pthread_mutex_unlock(&fake->lock);
+            return NULL;
+        }
+        for (int i = 0; i < FAKE_MAX; i++)
+            if (fake->requests[i].live) fake_step(fake, &fake->requests[i]);
+        fake->stats.steps++;
+        pthread_mutex_unlock(&fake->lock);
+        usleep((useconds_t)fake->step_microseconds);
+    }
+}
+
+static es_backend fake_open(fake_backend *fake)
+{
+    *fake = (fake_backend){
+        .info = {.model = "fake", .fingerprint = "fp_fake", .context = 4096, .vocabulary = 256, .has_chat = true,
+                 .has_tokenizer = true, .sampling = {.temperature = 0.7f, .top_p = 1, .repetition_penalty = 1}},
+        .step_microseconds = 200, .capacity = FAKE_MAX};
+    pthread_mutex_init(&fake->lock, NULL);
+    return (es_backend){fake, fake_info, fake_render, fake_encode, fake_piece, fake_listen, fake_submit, fake_cancel, fake_stats};
+}
+
+static inline void fake_start(fake_backend *fake)
+{
+    fake->started = pthread_create(&fake->thread, NULL, fake_run, fake) == 0;
+}
+
+static inline void fake_close(fake_backend *fake)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->closing = true;
+    pthread_mutex_unlock(&fake->lock);
+    if (fake->started) pthread_join(fake->thread, NULL);
+    pthread_mutex_destroy(&fake->lock);
+}
+
+#endif

@@ -1,0 +1,258 @@
+/* Calls of the API: what is read, what is refused, and in which words. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "fake_backend.h"
+#include "serve/call.h"
+
+static fake_backend fake;
+static es_backend backend;
+
+static es_api_context context_of(bool strict)
+{
+    return (es_api_context){.backend = &backend, .alias = "fake", .strict = strict};
+}
+
+static int open_fake(void **state)
+{
+    (void)state;
+    backend = fake_open(&fake);
+    return 0;
+}
+
+static bool parse(es_call_kind kind, bool strict, const char *body, es_call *call, es_api_error *error)
+{
+    const es_api_context context = context_of(strict);
+    return es_call_parse(&context, kind, body, strlen(body), call, error);
+}
+
+static void a_chat_with_everything_is_understood(void **state)
+{
+    (void)state;
+    static const char body[] =
+        "{\"model\":\"any\",\"messages\":[{\"role\":\"developer\",\"content\":\"be brief\"},{\"role\":\"user\",\"content\":"
+        "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"assistant\",\"content\":null,"
+        "\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]}],"
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"temperature\":0,\"top_p\":0.5,\"top_k\":-1,"
+        "\"min_p\":0.1,\"seed\":-3,\"stop\":[\"x\",\"y\"],\"max_completion_tokens\":7,\"max_tokens\":9,\"n\":3,\"logprobs\":true,"
+        "\"top_logprobs\":2,\"logit_bias\":{\"97\":-100,\"0\":5},\"frequency_penalty\":-2,\"presence_penalty\":2,"
+        "\"repeat_penalty\":1.5,\"ignore_eos\":true,\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+        "\"chat_template_kwargs\":{\"enable_thinking\":true},\"response_format\":{\"type\":\"text\"},\"user\":\"u\","
+        "\"metadata\":{},\"logprobs_mode\":1,\"new thing\":2}";
+    es_call call;
+    es_api_error error = {0};
+    if (!parse(ES_CALL_CHAT, false, body, &call, &error)) print_error("%s\n", error.message);
+    assert_int_equal(call.prompt_count, 1);
+    char prompt[200];
+    for (size_t i = 0; i < call.prompts[0].count; i++) prompt[i] = (char)call.prompts[0].tokens[i];
+    prompt[call.prompts[0].count] = '\0';
+    assert_string_equal(prompt, "[system]be brief\n[user]a\nb\n[assistant]\n[tools]\n[think]\n");
+    const es_request request = es_call_request(&call, 2);
+    assert_true(request.sampling.temperature == 0 && request.sampling.top_p == 0.5f && request.sampling.top_k == 0);
+    assert_true(request.sampling.repetition_penalty == 1.5f && request.sampling.frequency_penalty == -2);
+    assert_int_equal(request.sampling.seed, (uint64_t)-3);
+    assert_int_equal(request.sampling.choice, 2);
+    assert_int_equal(request.max_tokens, 7);
+    assert_int_equal(request.stop_count, 2);
+    assert_string_equal(request.stop[1], "y");
+    assert_int_equal(request.bias_count, 2);
+    assert_int_equal(request.bias[0].token, 97);
+    assert_true(request.logprobs && request.top_logprobs == 2 && request.ignore_eos && call.stream && call.include_usage);
+    assert_string_equal(call.ignored.data, "logprobs_mode");
+    es_call_free(&call);
+}
+
+static void the_models_recommendation_is_the_default(void **state)
+{
+    (void)state;
+    es_call call;
+    es_api_error error;
+    assert_true(parse(ES_CALL_CHAT, false, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"temperature\":null}", &call,
+                      &error));
+    assert_true(call.request.sampling.temperature == 0.7f);
+    assert_int_equal(call.request.max_tokens, -1);
+    es_call_free(&call);
+}
+
+static void prompts_come_in_four_shapes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        size_t prompts, tokens;
+    } cases[] = {
+        {"{\"prompt\":\"abc\"}", 1, 3},
+        {"{\"prompt\":[\"abc\",\"defg\"]}", 2, 4},
+        {"{\"prompt\":[1,2,255]}", 1, 3},
+        {"{\"prompt\":[[1],[2,3]],\"n\":2}", 2, 2},
+        {"{\"prompt\":\"a\",\"best_of\":1,\"echo\":false,\"suffix\":null,\"max_tokens\":0}", 1, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        es_call call;
+        es_api_error error;
+        assert_true(parse(ES_CALL_COMPLETION, true, cases[i].body, &call, &error));
+        assert_int_equal(call.prompt_count, cases[i].prompts);
+        assert_int_equal(call.prompts[call.prompt_count - 1].count, cases[i].tokens);
+        es_call_free(&call);
+    }
+}
+
+#define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
+
+/* What a caller did wrong is said with the parameter's name, and nothing that changes an answer is ignored. */
+static void nonsense_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        es_call_kind kind;
+        const char *param, *body;
+    } cases[] = {
+        {ES_CALL_CHAT, "", "[]"},
+        {ES_CALL_CHAT, "messages", "{}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":\"hello\"}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[1]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[{\"content\":\"x\"}]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[{\"role\":\"user\"}]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[{\"role\":\"user\",\"content\":5}]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[{\"role\":\"user\",\"content\":[\"x\"]}]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}"},
+        {ES_CALL_CHAT, "messages", "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[1]}]}"},
+        {ES_CALL_CHAT, "messages", "{" HELLO ",\"chat_template_kwargs\":{\"refuse\":true}}"},
+        {ES_CALL_CHAT, "chat_template_kwargs", "{" HELLO ",\"chat_template_kwargs\":{\"messages\":[]}}"},
+        {ES_CALL_CHAT, "chat_template", "{" HELLO ",\"chat_template\":\"{{ x }}\"}"},
+        {ES_CALL_CHAT, "tools", "{" HELLO ",\"tools\":{}}"},
+        {ES_CALL_CHAT, "tool_choice", "{" HELLO ",\"tool_choice\":\"required\"}"},
+        {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}"},
+        {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":\"json\"}"},
+        {ES_CALL_CHAT, "guided_json", "{" HELLO ",\"guided_json\":{}}"},
+        {ES_CALL_CHAT, "functions", "{" HELLO ",\"functions\":[{}]}"},
+        {ES_CALL_CHAT, "model", "{" HELLO ",\"model\":7}"},
+        {ES_CALL_CHAT, "temperature", "{" HELLO ",\"temperature\":-0.1}"},
+        {ES_CALL_CHAT, "temperature", "{" HELLO ",\"temperature\":\"hot\"}"},
+        {ES_CALL_CHAT, "top_p", "{" HELLO ",\"top_p\":1.1}"},
+        {ES_CALL_CHAT, "top_k", "{" HELLO ",\"top_k\":1.5}"},
+        {ES_CALL_CHAT, "min_p", "{" HELLO ",\"min_p\":2}"},
+        {ES_CALL_CHAT, "presence_penalty", "{" HELLO ",\"presence_penalty\":3}"},
+        {ES_CALL_CHAT, "repetition_penalty", "{" HELLO ",\"repetition_penalty\":0}"},
+        {ES_CALL_CHAT, "seed", "{" HELLO ",\"seed\":\"x\"}"},
+        {ES_CALL_CHAT, "stop", "{" HELLO ",\"stop\":\"\"}"},
+        {ES_CALL_CHAT, "stop", "{" HELLO ",\"stop\":[1]}"},
+        {ES_CALL_CHAT, "stop", "{" HELLO ",\"stop\":[\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\","
+                               "\"1\",\"1\",\"1\",\"1\",\"1\"]}"},
+        {ES_CALL_CHAT, "max_tokens", "{" HELLO ",\"max_tokens\":0}"},
+        {ES_CALL_CHAT, "max_tokens", "{" HELLO ",\"max_tokens\":-2}"},
+        {ES_CALL_CHAT, "n", "{" HELLO ",\"n\":0}"},
+        {ES_CALL_CHAT, "n", "{" HELLO ",\"n\":1000}"},
+        {ES_CALL_CHAT, "top_logprobs", "{" HELLO ",\"top_logprobs\":2}"},
+        {ES_CALL_CHAT, "top_logprobs", "{" HELLO ",\"logprobs\":true,\"top_logprobs\":21}"},
+        {ES_CALL_CHAT, "logprobs", "{" HELLO ",\"logprobs\":3}"},
+        {ES_CALL_CHAT, "logit_bias", "{" HELLO ",\"logit_bias\":{\"hello\":1}}"},
+        {ES_CALL_CHAT, "logit_bias", "{" HELLO ",\"logit_bias\":{\"256\":1}}"},
+        {ES_CALL_CHAT, "logit_bias", "{" HELLO ",\"logit_bias\":{\"1\":101}}"},
+        {ES_CALL_CHAT, "logit_bias", "{" HELLO ",\"logit_bias\":[1]}"},
+        {ES_CALL_CHAT, "stream", "{" HELLO ",\"stream\":\"yes\"}"},
+        {ES_CALL_CHAT, "stream_options", "{" HELLO ",\"stream_options\":{\"include_usage\":true}}"},
+        {ES_CALL_CHAT, "ignore_eos", "{" HELLO ",\"ignore_eos\":1}"},
+        {ES_CALL_COMPLETION, "prompt", "{}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":\"\"}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[]}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[[]]}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[256]}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[-1]}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[1.5]}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[\"a\",1]}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":{}}"},
+        {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[[1],[2],[3]],\"n\":128}"},
+        {ES_CALL_COMPLETION, "echo", "{\"prompt\":\"a\",\"echo\":true}"},
+        {ES_CALL_COMPLETION, "suffix", "{\"prompt\":\"a\",\"suffix\":\"b\"}"},
+        {ES_CALL_COMPLETION, "best_of", "{\"prompt\":\"a\",\"best_of\":2}"},
+        {ES_CALL_COMPLETION, "grammar", "{\"prompt\":\"a\",\"grammar\":\"root ::= x\"}"},
+        {ES_CALL_COMPLETION, "logprobs", "{\"prompt\":\"a\",\"logprobs\":21}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        es_call call;
+        es_api_error error = {0};
+        const bool parsed = parse(cases[i].kind, false, cases[i].body, &call, &error);
+        if (parsed || strcmp(error.param, cases[i].param) != 0) print_error("%s: %s\n", cases[i].body, error.message);
+        assert_false(parsed);
+        assert_string_equal(error.param, cases[i].param);
+        assert_int_equal(error.status, 400);
+        assert_string_equal(error.type, "invalid_request_error");
+        assert_true(strlen(error.message) > 10);
+    }
+}
+
+static void what_can_never_fit_is_refused_with_the_numbers(void **state)
+{
+    (void)state;
+    es_call call;
+    es_api_error error;
+    assert_false(parse(ES_CALL_CHAT, false, "{" HELLO ",\"max_tokens\":4090}", &call, &error));
+    assert_string_equal(error.code, "context_length_exceeded");
+    assert_int_equal(error.status, 400);
+    assert_non_null(strstr(error.message, "4096"));
+    assert_non_null(strstr(error.message, "4090"));
+    assert_true(parse(ES_CALL_CHAT, false, "{" HELLO ",\"max_tokens\":4088}", &call, &error));
+    es_call_free(&call);
+}
+
+static void strict_servers_refuse_what_they_do_not_know(void **state)
+{
+    (void)state;
+    es_call call;
+    es_api_error error;
+    assert_false(parse(ES_CALL_CHAT, true, "{" HELLO ",\"model\":\"other\"}", &call, &error));
+    assert_int_equal(error.status, 404);
+    assert_string_equal(error.code, "model_not_found");
+    assert_false(parse(ES_CALL_CHAT, true, "{" HELLO ",\"model\":\"fake\",\"frobnicate\":1}", &call, &error));
+    assert_string_equal(error.param, "frobnicate");
+    assert_true(parse(ES_CALL_CHAT, true, "{" HELLO ",\"model\":\"fake\"}", &call, &error));
+    es_call_free(&call);
+}
+
+static void a_model_without_a_tokenizer_takes_numbers(void **state)
+{
+    (void)state;
+    es_call call;
+    es_api_error error;
+    fake.info.has_tokenizer = fake.info.has_chat = false;
+    assert_false(parse(ES_CALL_CHAT, false, "{" HELLO "}", &call, &error));
+    assert_false(parse(ES_CALL_COMPLETION, false, "{\"prompt\":\"a\"}", &call, &error));
+    assert_true(parse(ES_CALL_COMPLETION, false, "{\"prompt\":[1]}", &call, &error));
+    es_call_free(&call);
+}
+
+static void errors_have_openais_shape(void **state)
+{
+    (void)state;
+    es_api_error error;
+    es_text out = {0};
+    es_api_refuse(&error, "n", "no \"%s\"", "x\xff");
+    es_api_error_write(&error, &out);
+    assert_string_equal(out.data, "{\"error\":{\"message\":\"no \\\"x\xEF\xBF\xBD\\\"\",\"type\":\"invalid_request_error\","
+                                  "\"param\":\"n\",\"code\":null}}\n");
+    es_text_free(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_chat_with_everything_is_understood, open_fake),
+        cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
+        cmocka_unit_test_setup(prompts_come_in_four_shapes, open_fake),
+        cmocka_unit_test_setup(nonsense_is_refused_by_name, open_fake),
+        cmocka_unit_test_setup(what_can_never_fit_is_refused_with_the_numbers, open_fake),
+        cmocka_unit_test_setup(strict_servers_refuse_what_they_do_not_know, open_fake),
+        cmocka_unit_test_setup(a_model_without_a_tokenizer_takes_numbers, open_fake),
+        cmocka_unit_test_setup(errors_have_openais_shape, open_fake),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
