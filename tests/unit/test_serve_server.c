@@ -305,7 +305,7 @@ static bool has_cancelled_one(void)
 static void a_reader_that_stalls_is_dropped_alone(void **state)
 {
     (void)state;
-    now.options.http.output_limit = 64 * 1024;
+    now.options.http.output_limit = 1 << 20; /* more than all that the reader will ever get */
     now.fake.step_microseconds = 20;
     now.fake.info.context = 1 << 30;
     start();
