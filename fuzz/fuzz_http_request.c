@@ -39,13 +39,14 @@ static void parse_all(const char *data, size_t bytes, size_t cut, unsigned *whol
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    char *copy = malloc(bytes + 1);
+    if (bytes == 0) return 0;
+    char *copy = malloc(bytes);
     if (!copy) return 0;
-    if (bytes) memcpy(copy, data, bytes);
+    memcpy(copy, data, bytes);
     unsigned whole, again;
     int status, status_again;
     parse_all(copy, bytes, 0, &whole, &status);
-    const size_t cut = bytes ? copy[0] % bytes : 0;
+    const size_t cut = (unsigned char)copy[0] % bytes;
     parse_all(copy, bytes, cut, &again, &status_again);
     if (whole != again || status != status_again) abort();
     free(copy);
