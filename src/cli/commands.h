@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 
+extern const es_command es_command_bench;
 extern const es_command es_command_completion;
 
 /** All of them, in the order of `evenshare --help`. */

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 
 static const es_command *const commands[] = {
+    &es_command_bench,
     &es_command_completion,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

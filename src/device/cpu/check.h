@@ -26,6 +26,7 @@ typedef struct es_check_row {
     char difference[192];            /**< the first difference, in words; "" when equal */
     int64_t cases;                   /**< inputs compared */
     double seconds, reference_seconds; /**< of one call on the timed shape, the median of several; 0 when not timed */
+    double best_seconds;             /**< the shortest of several: what the machine can do when nobody else uses it */
     double bytes, flops;             /**< that the timed call moves from or to memory at least, and computes; 0: not counted */
 } es_check_row;
 

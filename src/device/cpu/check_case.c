@@ -137,26 +137,26 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A sample is as many calls as fill a millisecond, so that the clock does not matter. */
-double es_case_time(const es_kernels *kernels, es_case_fn run, void *arguments, int side)
+/* A sample is as many calls as fill half a millisecond, so that the clock does not matter; samples are short, so that some
+ * of them have the machine to themselves. */
+es_case_seconds es_case_time(const es_kernels *kernels, es_case_fn run, void *arguments, int side)
 {
-    enum { SAMPLES = 9 };
+    enum { MOST = 41, LEAST = 3 };
     const es_clock clock = es_clock_monotonic();
-    double sample[SAMPLES];
+    double sample[MOST], total = 0;
     int64_t calls = 1;
-    for (int i = -1; i < SAMPLES; i++) {
+    int samples = -1; /* the first one warms up, and tells how long a call is */
+    while (samples < MOST && (samples < LEAST || total < 0.5)) {
         const uint64_t start = es_clock_now(&clock);
         for (int64_t n = 0; n < calls; n++) run(kernels, arguments, side);
         const double each = (double)(es_clock_now(&clock) - start) * 1e-9 / (double)calls;
-        if (i >= 0) sample[i] = each;
-        else if (each < 1e-3) calls = (int64_t)(1e-3 / (each > 1e-9 ? each : 1e-9)) + 1;
-        if (each * (double)calls > 0.25 && i >= 2) { /* slow enough that three will do */
-            qsort(sample, (size_t)i + 1, sizeof *sample, compare_doubles);
-            return sample[i / 2];
-        }
+        total += each * (double)calls;
+        if (samples >= 0) sample[samples] = each;
+        else if (each < 5e-4) calls = (int64_t)(5e-4 / (each > 1e-9 ? each : 1e-9)) + 1;
+        samples++;
     }
-    qsort(sample, SAMPLES, sizeof *sample, compare_doubles);
-    return sample[SAMPLES / 2];
+    qsort(sample, (size_t)samples, sizeof *sample, compare_doubles);
+    return (es_case_seconds){sample[samples / 2], sample[0]};
 }
 
 void es_case_run_timed(es_case *c, es_case_fn run, void *arguments, const char *shape, double bytes, double flops)
@@ -170,8 +170,10 @@ void es_case_run_timed(es_case *c, es_case_fn run, void *arguments, const char *
         memcpy(kept, c->block, sizeof kept);
         c->blocks = 0; /* the comparison must not free what is timed next */
         es_case_run(c, run, arguments, "%s", shape);
-        c->row->seconds = es_case_time(c->candidate, run, arguments, 0);
-        c->row->reference_seconds = es_case_time(&c->reference, run, arguments, 1);
+        const es_case_seconds seconds = es_case_time(c->candidate, run, arguments, 0);
+        c->row->seconds = seconds.median;
+        c->row->best_seconds = seconds.best;
+        c->row->reference_seconds = es_case_time(&c->reference, run, arguments, 1).median;
         memcpy(c->block, kept, sizeof kept);
         c->blocks = blocks;
         es_case_end(c);

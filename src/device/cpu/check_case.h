@@ -57,8 +57,11 @@ const es_case_output *es_case_new_output(es_case *c, const char *name, int64_t f
 void es_case_run(es_case *c, es_case_fn run, void *arguments, const char *format, ...) __attribute__((format(printf, 4, 5)));
 /** The same, then time it when the row is timed. */
 void es_case_run_timed(es_case *c, es_case_fn run, void *arguments, const char *shape, double bytes, double flops);
-/** The median time of one call. */
-double es_case_time(const es_kernels *kernels, es_case_fn run, void *arguments, int side);
+typedef struct es_case_seconds {
+    double median, best;
+} es_case_seconds;
+/** How long one call takes. */
+es_case_seconds es_case_time(const es_kernels *kernels, es_case_fn run, void *arguments, int side);
 void es_case_end(es_case *c);
 
 /** A matrix of weights with sane scales, as a file would hold it. NULL when there is no memory. */
