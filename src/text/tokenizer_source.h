@@ -46,7 +46,9 @@ typedef struct es_tokenizer_source {
     bool nfc;                        /**< normalise to NFC first */
     bool ignore_merges;              /**< a whole word that is a token needs no merges (Llama 3) */
     bool add_bos;                    /**< the model's own tokenizer puts BOS first */
-    es_token bos, eos;
+    es_token bos, eos;               /**< or ES_NO_TOKEN */
+    bool has_unknown, fuse_unknown;  /**< `unknown` stands for a byte without a token (else it is dropped); one for a run */
+    es_token unknown;                /**< read only with has_unknown */
 } es_tokenizer_source;
 
 /** Check and index a vocabulary. ES_BAD_FILE when pieces contradict each other. The result is the caller's. */
