@@ -14,7 +14,7 @@
 #define FILE_BYTES_MAX ((size_t)256 << 20)
 #define NESTING_MAX 4
 /* Numbers may leave holes, but a handful of entries cannot ask for a table of billions. */
-#define SPARE_NUMBERS 65536
+#define SPARE_NUMBERS 4096
 
 typedef struct reader {
     const char *where;
@@ -41,18 +41,14 @@ static bool is_true(const json_t *object, const char *key, bool otherwise)
     return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
-static es_status load(const char *path, json_t **root)
+static es_status parse(const char *where, const char *data, size_t bytes, json_t **root)
 {
-    char *data = NULL;
-    size_t bytes = 0;
-    ES_TRY(es_file_read(path, FILE_BYTES_MAX, &data, &bytes));
     json_error_t error;
     json_t *json = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &error);
-    free(data);
-    if (!json) return es_fail(ES_BAD_FILE, "%s: line %d is not JSON: %s", path, error.line, error.text);
+    if (!json) return es_fail(ES_BAD_FILE, "%s: line %d is not JSON: %s", where, error.line, error.text);
     if (!json_is_object(json)) {
         json_decref(json);
-        return es_fail(ES_BAD_FILE, "%s: not a JSON object", path);
+        return es_fail(ES_BAD_FILE, "%s: not a JSON object", where);
     }
     *root = json;
     return ES_OK;
@@ -351,10 +347,8 @@ static es_status read_ends(reader *r)
     return ES_OK;
 }
 
-static es_status read_all(reader *r, const char *config_path)
+static es_status read_all(reader *r)
 {
-    ES_TRY(load(r->where, &r->root));
-    if (config_path) ES_TRY(load(config_path, &r->config));
     ES_TRY(read_model(r));
     ES_TRY(each_part(r, json_object_get(r->root, "normalizer"), "normalizers", read_normalizer, 0));
     ES_TRY(each_part(r, json_object_get(r->root, "pre_tokenizer"), "pretokenizers", read_pre_tokenizer, 0));
@@ -363,14 +357,29 @@ static es_status read_all(reader *r, const char *config_path)
     return read_ends(r);
 }
 
-es_status es_tokenizer_open_json(const char *path, const char *config_path, es_tokenizer **tokenizer)
+es_status es_tokenizer_read_json(const char *where, const char *data, size_t bytes, const char *config, size_t config_bytes,
+                                 es_tokenizer **tokenizer)
 {
-    reader r = {.where = path, .source = {.where = path}};
-    es_status status = read_all(&r, config_path);
+    reader r = {.where = where, .source = {.where = where}};
+    es_status status = parse(where, data, bytes, &r.root);
+    if (status == ES_OK && config) status = parse("tokenizer_config.json", config, config_bytes, &r.config);
+    if (status == ES_OK) status = read_all(&r);
     if (status == ES_OK) status = es_tokenizer_build(&r.source, tokenizer);
     free(r.tokens);
     free(r.merges);
     json_decref(r.config);
     json_decref(r.root);
+    return status;
+}
+
+es_status es_tokenizer_open_json(const char *path, const char *config_path, es_tokenizer **tokenizer)
+{
+    char *data = NULL, *config = NULL;
+    size_t bytes = 0, config_bytes = 0;
+    ES_TRY(es_file_read(path, FILE_BYTES_MAX, &data, &bytes));
+    es_status status = config_path ? es_file_read(config_path, FILE_BYTES_MAX, &config, &config_bytes) : ES_OK;
+    if (status == ES_OK) status = es_tokenizer_read_json(path, data, bytes, config, config_bytes, tokenizer);
+    free(data);
+    free(config);
     return status;
 }

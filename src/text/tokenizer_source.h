@@ -55,6 +55,9 @@ typedef struct es_tokenizer_source {
 es_status es_tokenizer_build(const es_tokenizer_source *source, es_tokenizer **tokenizer);
 /** Read a Hugging Face tokenizer.json (`config_path`: tokenizer_config.json beside it, for bos/eos, or NULL). */
 es_status es_tokenizer_open_json(const char *path, const char *config_path, es_tokenizer **tokenizer);
+/** The same from memory, `where` naming it in messages; config NULL = none. */
+es_status es_tokenizer_read_json(const char *where, const char *data, size_t bytes, const char *config, size_t config_bytes,
+                                 es_tokenizer **tokenizer);
 /** Split kind of a GGUF `tokenizer.ggml.pre` name; ES_UNSUPPORTED names those that are known. */
 es_status es_split_from_gguf(const char *pre, es_split *split);
 void es_tokenizer_close(es_tokenizer *tokenizer);
