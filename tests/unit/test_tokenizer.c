@@ -74,7 +74,7 @@ static void expect(const es_tokenizer *t, const char *text, size_t bytes, unsign
     es_token *tokens = NULL;
     size_t found = 0;
     assert_int_equal(es_tokenizer_encode(t, text, bytes, flags, &tokens, &found), ES_OK);
-    if (found != count || memcmp(tokens, wanted, count * sizeof *tokens) != 0) {
+    if (found != count || (count && memcmp(tokens, wanted, count * sizeof *tokens) != 0)) {
         for (size_t i = 0; i < found; i++) print_error("%d ", (int)tokens[i]);
         fail_msg("\"%s\": %zu tokens, %zu expected", text, found, count);
     }
@@ -349,7 +349,7 @@ static void streaming_never_cuts_a_character(void **state)
             assert_memory_equal(piece, "\xEF\xBF\xBD", 3);
         else
             assert_int_equal(bytes, 0);
-        assert_memory_equal(all.data ? all.data : "", text, whole);
+        if (whole) assert_memory_equal(all.data, text, whole);
         es_text_free(&all);
     }
     es_detokenizer_close(d);
