@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 #define ALIGNMENT 64
 
 static es_cpu *cpu_of(es_device *device)
@@ -29,15 +31,27 @@ static es_status new_buffer(unsigned char *data, size_t bytes, bool owned, es_bu
     return ES_OK;
 }
 
+/* Caches are mapped, so that the kernel can give huge pages and clears them only as they are used. */
+#define MAPPED_FROM ((size_t)4 << 20)
+
+static void free_data(unsigned char *data, size_t bytes)
+{
+    if (bytes >= MAPPED_FROM)
+        es_memory_unmap(data, bytes);
+    else
+        free(data);
+}
+
 static es_status alloc_buffer(es_device *device, size_t bytes, es_buffer **buffer)
 {
     (void)device;
+    if (bytes > SIZE_MAX / 2) return es_fail(ES_NO_MEMORY, "no memory for a buffer of %zu bytes", bytes);
     const size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT;
-    unsigned char *data = rounded > bytes ? aligned_alloc(ALIGNMENT, rounded) : NULL;
+    unsigned char *data = bytes >= MAPPED_FROM ? es_memory_map(bytes) : aligned_alloc(ALIGNMENT, rounded);
     if (!data) return es_fail(ES_NO_MEMORY, "no memory for a buffer of %zu bytes", bytes);
-    memset(data, 0, rounded);
+    if (bytes < MAPPED_FROM) memset(data, 0, rounded);
     const es_status status = new_buffer(data, bytes, true, buffer);
-    if (status != ES_OK) free(data);
+    if (status != ES_OK) free_data(data, bytes);
     return status;
 }
 
@@ -50,7 +64,7 @@ static es_status import_buffer(es_device *device, const void *host, size_t bytes
 static void release_buffer(es_device *device, es_buffer *buffer)
 {
     (void)device;
-    if (buffer->owned) free(buffer->data);
+    if (buffer->owned) free_data(buffer->data, buffer->bytes);
     free(buffer);
 }
 

@@ -1,0 +1,87 @@
+/* memory.c: see memory.h. */
+#include "base/memory.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static size_t machine_bytes(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    unsigned long long kilobytes = 0;
+    if (!f) return 0;
+    if (fscanf(f, "MemTotal: %llu kB", &kilobytes) != 1) kilobytes = 0;
+    fclose(f);
+    return (size_t)kilobytes * 1024;
+}
+
+static size_t number_in(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    unsigned long long value = 0;
+    if (!f) return 0;
+    if (fscanf(f, "%llu", &value) != 1) value = 0; /* "max" is no number */
+    fclose(f);
+    return (size_t)value;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return b == 0 || (a != 0 && a < b) ? a : b;
+}
+
+/* Every ancestor's limit holds: walk from this process's group to the root. */
+static size_t limit_above(const char *root, char *group, const char *file)
+{
+    size_t least = 0;
+    for (;;) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s%s/%s", root, group, file);
+        least = smaller(least, number_in(path));
+        char *slash = strrchr(group, '/');
+        if (!slash) return least;
+        *slash = '\0';
+    }
+}
+
+static size_t cgroup_bytes(void)
+{
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    char line[768];
+    size_t least = 0;
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group) continue;
+        *group++ = '\0';
+        if (group[0] == '/' && group[1] == '\0') group[0] = '\0';
+        if (strcmp(controllers, ":") == 0)
+            least = smaller(least, limit_above("/sys/fs/cgroup", group, "memory.max"));
+        else if (strstr(controllers, "memory"))
+            least = smaller(least, limit_above("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+    }
+    fclose(f);
+    return least;
+}
+
+size_t es_memory_limit(void)
+{
+    const size_t least = smaller(machine_bytes(), cgroup_bytes());
+    return least ? least : (size_t)1 << 30;
+}
+
+void *es_memory_map(size_t bytes)
+{
+    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) return NULL;
+    madvise(data, bytes, MADV_HUGEPAGE); /* a wish: without huge pages it is only slower */
+    return data;
+}
+
+void es_memory_unmap(void *data, size_t bytes)
+{
+    if (data) munmap(data, bytes);
+}

@@ -1,0 +1,14 @@
+/* memory.h: how much memory this process may use, as the kernel will enforce it: the smallest cgroup limit above it, or the
+ * machine's memory. Containers see the machine's figure in most tools, and are killed at the other. */
+#ifndef ES_BASE_MEMORY_H
+#define ES_BASE_MEMORY_H
+
+#include <stddef.h>
+
+/** Bytes. Never 0: 1 GiB when nothing can be read. */
+size_t es_memory_limit(void);
+/** Anonymous zeroed memory for large buffers, in huge pages where the kernel has them; NULL when refused. */
+void *es_memory_map(size_t bytes);
+void es_memory_unmap(void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,340 @@
+/* engine.c: the engine's life: sizing from a budget, the thread that steps, and the mailbox in front of it.
+ *
+ * Callers and the engine's thread meet only at the mailbox, under a lock that is never held during a step. */
+#include "engine/engine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+#define DEFAULT_PARALLEL 4
+#define DEFAULT_CHUNK 256
+#define DEFAULT_PAGE 64
+#define DEFAULT_QUEUE 1024
+#define MOST_PARALLEL 1024
+#define MOST_CHUNK 8192
+#define LEAST_OUTPUTS 16
+
+es_status es_numeric_parse(const char *name, es_numeric *numeric)
+{
+    if (strcmp(name, "f32") == 0)
+        *numeric = ES_NUMERIC_F32;
+    else if (strcmp(name, "auto") == 0)
+        *numeric = ES_NUMERIC_AUTO;
+    else
+        return es_fail(ES_INVALID, "numeric mode \"%s\" does not exist; auto and f32 do", name);
+    return ES_OK;
+}
+
+const char *es_numeric_name(es_numeric numeric)
+{
+    return numeric == ES_NUMERIC_F32 ? "f32" : "auto";
+}
+
+es_request es_request_defaults(const es_model *model)
+{
+    es_request r = {.max_tokens = -1, .sampling = es_sampling_defaults()};
+    const es_model_defaults *d = es_model_get_defaults(model);
+    if (!isnan(d->temperature)) r.sampling.temperature = d->temperature;
+    if (!isnan(d->top_p)) r.sampling.top_p = d->top_p;
+    if (!isnan(d->min_p)) r.sampling.min_p = d->min_p;
+    if (!isnan(d->repetition_penalty)) r.sampling.repetition_penalty = d->repetition_penalty;
+    if (d->top_k >= 0) r.sampling.top_k = d->top_k;
+    return r;
+}
+
+static es_status check_options(es_engine_options *o)
+{
+    if (o->parallel == 0) o->parallel = DEFAULT_PARALLEL;
+    if (o->chunk == 0) o->chunk = DEFAULT_CHUNK;
+    if (o->page == 0) o->page = DEFAULT_PAGE;
+    if (o->queue == 0) o->queue = DEFAULT_QUEUE;
+    if (o->numeric == ES_NUMERIC_AUTO) o->numeric = ES_NUMERIC_F32;
+    if (o->parallel < 1 || o->parallel > MOST_PARALLEL)
+        return es_fail(ES_INVALID, "parallel: %d is not between 1 and %d", o->parallel, MOST_PARALLEL);
+    if (o->chunk < 1 || o->chunk > MOST_CHUNK)
+        return es_fail(ES_INVALID, "chunk: %d is not between 1 and %d", o->chunk, MOST_CHUNK);
+    if (o->page < 16 || o->page > 512 || (o->page & (o->page - 1)))
+        return es_fail(ES_INVALID, "page: %d is not a power of two from 16 to 512", o->page);
+    if (o->context < 0) return es_fail(ES_INVALID, "ctx: %" PRId64 " is negative", o->context);
+    if (o->queue < 1) return es_fail(ES_INVALID, "queue: %d is not positive", o->queue);
+    return ES_OK;
+}
+
+/* The context that fits: what remains of the budget after activations and states is shared by the parallel sequences. */
+static es_status size_caches(es_engine *engine, const es_engine_options *o, es_network_sizes *sizes)
+{
+    const es_config *c = &engine->model->config;
+    const size_t weights = (size_t)engine->model->info.weight_bytes, limit = es_memory_limit();
+    /* By default six tenths of what the weights leave: the rest is for everybody else on the machine. */
+    const size_t budget = o->memory ? o->memory : limit > weights ? (limit - weights) / 10 * 6 : 0;
+    const size_t page = es_network_page_bytes(c, sizes->page);
+    const size_t fixed = es_network_activation_bytes(c, sizes) + es_network_slot_bytes(c) * (size_t)sizes->slots;
+    const int64_t fits = fixed > budget ? 0 : page ? (int64_t)((budget - fixed) / page) : INT32_MAX;
+    const int64_t asked = o->context && o->context < c->context ? o->context : c->context;
+    if (o->context > c->context)
+        return es_fail(ES_INVALID, "ctx: %" PRId64 " is more than the %" PRId64 " positions the model was made for", o->context,
+                       c->context);
+    const int64_t most = fits / o->parallel * sizes->page;
+    const int64_t context = asked <= most ? asked : most;
+    if (context < 1 || (o->context && context < o->context))
+        return es_fail(ES_NO_MEMORY, "%d sequences of %" PRId64 " tokens do not fit a memory budget of %zu MiB (%zu MiB for "
+                       "activations and states, %zu KiB a token): use a smaller --ctx or --parallel, or a larger --memory",
+                       o->parallel, asked, budget >> 20, fixed >> 20, page / (size_t)sizes->page >> 10);
+    sizes->pages = page ? (context + sizes->page - 1) / sizes->page * o->parallel : 0;
+    engine->info.context = context;
+    engine->info.pages = sizes->pages;
+    engine->info.memory = fixed + page * (size_t)sizes->pages;
+    engine->info.memory_limit = budget;
+    return ES_OK;
+}
+
+static es_status open_device(es_engine *engine, const es_engine_options *o, const es_network_sizes *sizes)
+{
+    const es_config *c = &engine->model->config;
+    es_loader counts;
+    ES_TRY(es_network_check(engine->model, &counts));
+    const es_device_options options = {
+        .threads = o->threads, .rows = sizes->rows, .spans = sizes->slots, .context = engine->info.context,
+        .columns = counts.columns, .numeric = o->numeric, .attention = o->attention,
+        .attn = c->attention_layers ? (es_attn_shape){c->query_heads, c->kv_heads, c->head_dim, sizes->page} : (es_attn_shape){0},
+    };
+    ES_TRY(es_device_open_cpu(&options, &engine->device));
+    engine->info.threads = engine->device->info.threads;
+    engine->info.instruction_set = engine->device->info.instruction_set;
+    engine->info.memory += engine->device->info.workspace;
+    return ES_OK;
+}
+
+static es_status allocate_lists(es_engine *engine, const es_engine_options *o, const es_network_sizes *sizes)
+{
+    const size_t rows = (size_t)sizes->rows, parallel = (size_t)o->parallel;
+    engine->live_capacity = o->queue + o->parallel;
+    engine->running = calloc(parallel, sizeof *engine->running);
+    engine->spans = calloc(parallel, sizeof *engine->spans);
+    engine->step_tokens = calloc(rows, sizeof *engine->step_tokens);
+    engine->output_rows = calloc(rows, sizeof *engine->output_rows);
+    engine->output_owner = calloc(rows, sizeof *engine->output_owner);
+    engine->live = calloc((size_t)engine->live_capacity, sizeof *engine->live);
+    if (!engine->running || !engine->spans || !engine->step_tokens || !engine->output_rows || !engine->output_owner ||
+        !engine->live)
+        return es_fail(ES_NO_MEMORY, "no memory for the engine's lists");
+    ES_TRY(es_pages_open(sizes->pages, &engine->pages));
+    ES_TRY(es_pages_open(sizes->slots, &engine->slots));
+    return es_sampler_open(engine->model->config.vocabulary, &engine->sampler);
+}
+
+static es_status build(es_engine *engine, es_engine_options *o)
+{
+    ES_TRY(check_options(o));
+    es_network_sizes sizes = {.rows = o->chunk + o->parallel, .slots = o->parallel, .page = o->page,
+                              .outputs = o->parallel > LEAST_OUTPUTS ? o->parallel : LEAST_OUTPUTS};
+    ES_TRY(size_caches(engine, o, &sizes));
+    ES_TRY(open_device(engine, o, &sizes));
+    ES_TRY(es_network_open(engine->model, engine->device, &sizes, &engine->network));
+    ES_TRY(allocate_lists(engine, o, &sizes));
+    snprintf(engine->fingerprint, sizeof engine->fingerprint, "evenshare-%s-%s", ES_VERSION, es_numeric_name(o->numeric));
+    engine->info.parallel = o->parallel;
+    engine->info.chunk = o->chunk;
+    engine->info.page = o->page;
+    engine->info.numeric = o->numeric;
+    engine->info.fingerprint = engine->fingerprint;
+    engine->queue = o->queue;
+    engine->limits = (es_sequence_limits){engine->model, engine->info.context, o->page, engine->model->config.attention_layers > 0};
+    engine->schedule = (es_scheduler_limits){sizes.rows, o->chunk};
+    return ES_OK;
+}
+
+static void take_mail(es_engine *engine)
+{
+    if (!engine->mail) return;
+    *engine->waiting_tail = engine->mail;
+    engine->waiting_tail = engine->mail_tail;
+    engine->mail = NULL;
+    engine->mail_tail = &engine->mail;
+}
+
+/* Sleeps until there is something to do; false when the engine is to stop. */
+static bool wait_for_work(es_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    while (!engine->stop && !engine->mail && !engine->waiting && engine->running_count == 0)
+        pthread_cond_wait(&engine->wake, &engine->lock);
+    take_mail(engine);
+    const bool go_on = !engine->stop;
+    pthread_mutex_unlock(&engine->lock);
+    return go_on;
+}
+
+static void end_cancelled(es_engine *engine, bool all)
+{
+    for (int32_t i = 0; i < engine->running_count;) {
+        es_sequence *s = engine->running[i];
+        if (all || atomic_load(&s->cancelled))
+            es_engine_finish(engine, s, ES_FINISH_CANCELLED, NULL);
+        else
+            i++;
+    }
+    for (es_sequence **at = &engine->waiting; *at;) {
+        es_sequence *s = *at;
+        if (!all && !atomic_load(&s->cancelled)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        if (!*at) engine->waiting_tail = at;
+        atomic_fetch_sub(&engine->counters.waiting, 1);
+        es_engine_finish(engine, s, ES_FINISH_CANCELLED, NULL);
+    }
+}
+
+/* In order of arrival: one that does not fit yet keeps its place in front of those that might. */
+static void admit(es_engine *engine)
+{
+    while (engine->waiting && engine->running_count < engine->info.parallel) {
+        es_sequence *s = engine->waiting;
+        if (engine->slots.free_count < 1 || !es_pages_take(&engine->pages, s->page_count, s->pages)) return;
+        es_pages_take(&engine->slots, 1, &s->slot);
+        s->admitted = true;
+        s->started_at = es_clock_now(&engine->clock);
+        engine->waiting = s->next;
+        if (!engine->waiting) engine->waiting_tail = &engine->waiting;
+        s->next = NULL;
+        engine->running[engine->running_count++] = s;
+        atomic_fetch_sub(&engine->counters.waiting, 1);
+    }
+}
+
+static void *engine_main(void *argument)
+{
+    es_engine *engine = argument;
+    while (wait_for_work(engine)) {
+        end_cancelled(engine, false);
+        admit(engine);
+        atomic_store(&engine->counters.running, engine->running_count);
+        atomic_store(&engine->counters.pages_used, engine->pages.total - engine->pages.free_count);
+        if (engine->running_count) es_engine_step(engine);
+    }
+    end_cancelled(engine, true);
+    return NULL;
+}
+
+es_status es_engine_open(const es_model *model, const es_engine_options *options, es_engine **out)
+{
+    es_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) return es_fail(ES_NO_MEMORY, "no memory for an engine");
+    es_engine_options o = options ? *options : (es_engine_options){0};
+    engine->model = model;
+    engine->clock = es_clock_monotonic();
+    engine->mail_tail = &engine->mail;
+    engine->waiting_tail = &engine->waiting;
+    engine->next_id = 1;
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->wake, NULL);
+    pthread_cond_init(&engine->ended, NULL);
+    es_status status = build(engine, &o);
+    if (status == ES_OK) {
+        const int code = pthread_create(&engine->thread, NULL, engine_main, engine);
+        engine->started = code == 0;
+        if (code != 0) status = es_fail(ES_IO, "the engine's thread cannot be started: %s", strerror(code));
+    }
+    if (status != ES_OK) {
+        es_engine_close(engine);
+        return status;
+    }
+    *out = engine;
+    return ES_OK;
+}
+
+void es_engine_close(es_engine *engine)
+{
+    if (!engine) return;
+    if (engine->started) {
+        pthread_mutex_lock(&engine->lock);
+        engine->stop = true;
+        pthread_cond_signal(&engine->wake);
+        pthread_mutex_unlock(&engine->lock);
+        pthread_join(engine->thread, NULL);
+    }
+    if (engine->network.model) es_network_close(&engine->network);
+    es_device_close(engine->device);
+    es_pages_close(&engine->pages);
+    es_pages_close(&engine->slots);
+    es_sampler_close(&engine->sampler);
+    free(engine->running);
+    free(engine->spans);
+    free(engine->step_tokens);
+    free(engine->output_rows);
+    free(engine->output_owner);
+    free(engine->live);
+    pthread_cond_destroy(&engine->ended);
+    pthread_cond_destroy(&engine->wake);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine);
+}
+
+const es_engine_info *es_engine_get_info(const es_engine *engine)
+{
+    return &engine->info;
+}
+
+es_status es_engine_submit(es_engine *engine, const es_request *request, uint64_t *id)
+{
+    es_sequence *s;
+    ES_TRY(es_sequence_open(request, &engine->limits, &s));
+    s->submitted_at = es_clock_now(&engine->clock);
+    pthread_mutex_lock(&engine->lock);
+    const bool stopped = engine->stop, full = engine->live_count == engine->live_capacity;
+    if (!stopped && !full) {
+        s->id = engine->next_id++;
+        *id = s->id;
+        engine->live[engine->live_count++] = s;
+        *engine->mail_tail = s;
+        engine->mail_tail = &s->next;
+        atomic_fetch_add(&engine->counters.waiting, 1);
+        pthread_cond_signal(&engine->wake);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (!stopped && !full) return ES_OK;
+    es_sequence_close(s);
+    if (stopped) return es_fail(ES_BUSY, "the engine is stopping");
+    return es_fail(ES_BUSY, "%d requests are waiting already; try again later", engine->queue);
+}
+
+/* Needs the lock. */
+static es_sequence *find_live(const es_engine *engine, uint64_t id)
+{
+    for (int32_t i = 0; i < engine->live_count; i++)
+        if (engine->live[i]->id == id) return engine->live[i];
+    return NULL;
+}
+
+void es_engine_cancel(es_engine *engine, uint64_t id)
+{
+    pthread_mutex_lock(&engine->lock);
+    es_sequence *s = find_live(engine, id);
+    if (s) atomic_store(&s->cancelled, true);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void es_engine_wait(es_engine *engine, uint64_t id)
+{
+    pthread_mutex_lock(&engine->lock);
+    while (find_live(engine, id)) pthread_cond_wait(&engine->ended, &engine->lock);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+es_engine_stats es_engine_get_stats(const es_engine *engine)
+{
+    const es_engine_counters *c = &engine->counters;
+    return (es_engine_stats){
+        .steps = atomic_load(&c->steps), .prompt_tokens = atomic_load(&c->prompt_tokens),
+        .completion_tokens = atomic_load(&c->completion_tokens), .finished = atomic_load(&c->finished),
+        .failed = atomic_load(&c->failed), .cancelled = atomic_load(&c->cancelled), .running = atomic_load(&c->running),
+        .waiting = atomic_load(&c->waiting), .pages_used = atomic_load(&c->pages_used), .pages_total = engine->info.pages,
+        .last_step_seconds = (double)atomic_load(&c->step_nanoseconds) * 1e-9,
+    };
+}

@@ -1,0 +1,62 @@
+/* engine.h: the inside of es_engine, shared by engine.c (its life and its mailbox) and step.c (what a step does). */
+#ifndef ES_ENGINE_ENGINE_H
+#define ES_ENGINE_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "cache/pages.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "model/network.h"
+
+typedef struct es_engine_counters {
+    _Atomic uint64_t steps, prompt_tokens, completion_tokens, finished, failed, cancelled;
+    _Atomic int32_t running, waiting;
+    _Atomic int64_t pages_used;
+    _Atomic uint64_t step_nanoseconds;
+} es_engine_counters;
+
+struct es_engine {
+    const es_model *model;
+    es_engine_info info;
+    char fingerprint[64];
+    es_device *device;
+    es_network network;
+    es_pages pages, slots;
+    es_sampler sampler;
+    es_sequence_limits limits;
+    es_scheduler_limits schedule;
+    es_clock clock;
+    es_engine_counters counters;
+    int queue;
+
+    /* The engine's thread alone. */
+    es_sequence **running;      /**< [parallel], oldest first */
+    int32_t running_count;
+    es_sequence *waiting, **waiting_tail; /**< admitted in order */
+    int32_t *step_tokens, *output_rows;   /**< [rows] */
+    es_sequence **output_owner;           /**< [rows] */
+    es_span *spans;                       /**< [parallel] */
+
+    /* Under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t wake, ended;
+    es_sequence *mail, **mail_tail;       /**< submitted, not yet seen by the engine */
+    es_sequence **live;                   /**< [live_capacity] every accepted sequence that has not ended */
+    int32_t live_count, live_capacity;
+    uint64_t next_id;
+    bool stop;
+    pthread_t thread;
+    bool started;
+};
+
+/** One step of the running sequences: compute, choose, tell. step.c. */
+void es_engine_step(es_engine *engine);
+/** End a sequence with its last event, and give back what it holds. */
+void es_engine_finish(es_engine *engine, es_sequence *sequence, es_finish finish, const char *stop);
+void es_engine_fail(es_engine *engine, es_sequence *sequence, es_status status);
+
+#endif

@@ -1,0 +1,52 @@
+/* sampler.h: from a row of logits to a token.
+ *
+ * Order: penalties, logit bias (and a mask of allowed tokens), then greedy choice, or temperature, top-k, top-p, min-p and a
+ * draw. The draw is a pure function of (seed, choice, position), so company, batching and preemption cannot change it. */
+#ifndef ES_ENGINE_SAMPLER_H
+#define ES_ENGINE_SAMPLER_H
+
+#include "base/error.h"
+#include "evenshare/engine.h"
+
+typedef struct es_candidate {
+    float p;
+    es_token token;
+} es_candidate;
+
+/** Scratch for one engine: allocated once, used by one thread. */
+typedef struct es_sampler {
+    int32_t vocabulary;
+    float *logits;           /**< [vocabulary] a copy that penalties may change */
+    int32_t *count;          /**< [vocabulary] zeros between calls */
+    es_candidate *candidate; /**< [vocabulary] */
+} es_sampler;
+
+/** What one choice is made from. */
+typedef struct es_sample_input {
+    const float *logits;          /**< [vocabulary] */
+    const es_sampling *sampling;
+    const es_logit_bias *bias;
+    size_t bias_count;
+    const es_token *history;      /**< prompt and answer so far */
+    int64_t history_count, prompt_count;
+    const uint8_t *allowed;       /**< bit i mod 8 of byte i / 8: token i may come; NULL: all may */
+    int top_logprobs;             /**< how many of the likeliest to report; −1: no log-probability at all */
+} es_sample_input;
+
+#define ES_MOST_TOP_LOGPROBS 20
+
+typedef struct es_sample {
+    es_token token;
+    float logprob;
+    es_token_logprob top[ES_MOST_TOP_LOGPROBS];
+    int top_count;
+} es_sample;
+
+es_status es_sampler_open(int32_t vocabulary, es_sampler *sampler);
+void es_sampler_close(es_sampler *sampler);
+/** Choose. ES_INTERNAL when every logit is NaN or banned. Allocates nothing. */
+es_status es_sampler_choose(es_sampler *sampler, const es_sample_input *input, es_sample *sample);
+/** ES_INVALID with the parameter's name when a value is out of its range. */
+es_status es_sampling_check(const es_sampling *sampling);
+
+#endif

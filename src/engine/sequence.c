@@ -1,0 +1,197 @@
+/* sequence.c: copying requests, and deciding how much of an answer's text can be sent. */
+#include "engine/sequence.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/sampler.h"
+#include "model/model.h"
+
+#define MOST_STOPS 64
+#define MOST_STOP_BYTES 1024
+#define PIECE_ROOM 8192 /* most bytes that one token can add to the text */
+
+static es_status check_request(const es_request *r, const es_sequence_limits *limits)
+{
+    const int32_t vocabulary = limits->model->config.vocabulary;
+    if (r->prompt_count == 0) return es_fail(ES_INVALID, "the prompt is empty; it needs at least one token");
+    if (r->prompt_count > (size_t)limits->context || (int64_t)r->prompt_count + (r->max_tokens > 0) > limits->context)
+        return es_fail(ES_TOO_LONG, "the prompt has %zu tokens, and the context holds %" PRId64, r->prompt_count, limits->context);
+    if (r->max_tokens > limits->context - (int64_t)r->prompt_count)
+        return es_fail(ES_TOO_LONG, "the prompt has %zu tokens and up to %" PRId64 " more are asked for; the context holds %" PRId64,
+                       r->prompt_count, r->max_tokens, limits->context);
+    for (size_t i = 0; i < r->prompt_count; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= vocabulary)
+            return es_fail(ES_INVALID, "token %zu of the prompt is %d; the vocabulary has tokens 0 to %d", i, r->prompt[i],
+                           vocabulary - 1);
+    for (size_t i = 0; i < r->bias_count; i++)
+        if (r->bias[i].token < 0 || r->bias[i].token >= vocabulary || r->bias[i].bias != r->bias[i].bias)
+            return es_fail(ES_INVALID, "logit_bias names token %d; the vocabulary has tokens 0 to %d", r->bias[i].token,
+                           vocabulary - 1);
+    if (r->stop_count > MOST_STOPS) return es_fail(ES_INVALID, "%zu stop strings; at most %d are possible", r->stop_count, MOST_STOPS);
+    for (size_t i = 0; i < r->stop_count; i++) {
+        const size_t bytes = strlen(r->stop[i]);
+        if (bytes == 0 || bytes > MOST_STOP_BYTES)
+            return es_fail(ES_INVALID, "stop string %zu has %zu bytes; 1 to %d are possible", i, bytes, MOST_STOP_BYTES);
+    }
+    if (r->stop_count && !es_model_tokenizer(limits->model))
+        return es_fail(ES_UNSUPPORTED, "stop strings need a tokenizer, and the model has none");
+    if (r->top_logprobs < 0 || r->top_logprobs > ES_MOST_TOP_LOGPROBS)
+        return es_fail(ES_INVALID, "top_logprobs: %d is not between 0 and %d", r->top_logprobs, ES_MOST_TOP_LOGPROBS);
+    return es_sampling_check(&r->sampling);
+}
+
+/* Hands out parts of one block; with no block yet it only counts. */
+typedef struct carver {
+    unsigned char *base;
+    size_t used;
+} carver;
+
+static void *carve(carver *c, size_t count, size_t size)
+{
+    void *place = c->base ? c->base + c->used : NULL;
+    c->used += (count * size + 15) / 16 * 16;
+    return place;
+}
+
+static void copy_into(carver *c, const void *source, size_t count, size_t size, const void **place)
+{
+    void *copy = carve(c, count, size);
+    if (copy && count) memcpy(copy, source, count * size);
+    *place = copy;
+}
+
+/* The request's lists move into the block; sizes were bounded by check_request(). */
+static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, int64_t pages)
+{
+    es_sequence *s = carve(c, 1, sizeof *s);
+    es_request copy = *r;
+    es_token *tokens = carve(c, (size_t)capacity, sizeof *tokens);
+    int32_t *table = carve(c, (size_t)pages, sizeof *table);
+    copy_into(c, r->bias, r->bias_count, sizeof *r->bias, (const void **)&copy.bias);
+    copy_into(c, r->stop_tokens, r->stop_token_count, sizeof *r->stop_tokens, (const void **)&copy.stop_tokens);
+    const char **stops = carve(c, r->stop_count, sizeof *stops);
+    size_t longest = 0;
+    for (size_t i = 0; i < r->stop_count; i++) {
+        const size_t bytes = strlen(r->stop[i]);
+        const void *place;
+        copy_into(c, r->stop[i], bytes + 1, 1, &place);
+        if (stops) stops[i] = place;
+        if (bytes > longest) longest = bytes;
+    }
+    copy.stop = stops;
+    const size_t held = r->stop_count ? longest + PIECE_ROOM : 0;
+    char *text = carve(c, held, 1);
+    if (!s) return NULL;
+    *s = (es_sequence){.request = copy, .tokens = tokens, .capacity = capacity, .pages = table, .page_count = pages,
+                       .slot = -1, .held = text, .held_capacity = held, .longest_stop = longest};
+    s->count = s->prompt_count = (int64_t)r->prompt_count;
+    memcpy(tokens, r->prompt, r->prompt_count * sizeof *tokens);
+    s->request.prompt = tokens;
+    return s;
+}
+
+es_status es_sequence_open(const es_request *request, const es_sequence_limits *limits, es_sequence **sequence)
+{
+    ES_TRY(check_request(request, limits));
+    es_request r = *request;
+    if (r.max_tokens < 0) r.max_tokens = limits->context - (int64_t)r.prompt_count;
+    const int64_t capacity = (int64_t)r.prompt_count + r.max_tokens;
+    const int64_t pages = limits->has_pages ? (capacity + limits->page - 1) / limits->page : 0;
+    carver counter = {0};
+    carve_all(&counter, &r, capacity, pages);
+    carver c = {.base = calloc(1, counter.used)};
+    if (!c.base) return es_fail(ES_NO_MEMORY, "no memory for a request of %" PRId64 " tokens", capacity);
+    es_sequence *s = carve_all(&c, &r, capacity, pages);
+    const es_tokenizer *tokenizer = es_model_tokenizer(limits->model);
+    if (tokenizer) {
+        const es_status status = es_detokenizer_open(tokenizer, r.keep_special, &s->detokenizer);
+        if (status != ES_OK) {
+            free(s);
+            return status;
+        }
+    }
+    *sequence = s;
+    return ES_OK;
+}
+
+void es_sequence_close(es_sequence *sequence)
+{
+    if (!sequence) return;
+    if (sequence->detokenizer) es_detokenizer_close(sequence->detokenizer);
+    free(sequence);
+}
+
+static const char *find_stop(const es_sequence *s, size_t *at)
+{
+    const char *found = NULL;
+    for (size_t i = 0; i < s->request.stop_count; i++) {
+        const char *stop = s->request.stop[i];
+        const char *place = memmem(s->held, s->held_bytes, stop, strlen(stop));
+        if (place && (!found || (size_t)(place - s->held) < *at)) {
+            *at = (size_t)(place - s->held);
+            found = stop;
+        }
+    }
+    return found;
+}
+
+/* Bytes at the end of the held text that some stop string begins with. */
+static size_t undecided(const es_sequence *s)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < s->request.stop_count; i++) {
+        const char *stop = s->request.stop[i];
+        size_t n = strlen(stop) - 1;
+        if (n > s->held_bytes) n = s->held_bytes;
+        while (n > most && memcmp(s->held + s->held_bytes - n, stop, n) != 0) n--;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+es_status es_sequence_add_text(es_sequence *s, es_token token, bool visible, const char **text, size_t *bytes,
+                               const char **stop)
+{
+    *text = "", *bytes = 0, *stop = NULL;
+    if (!s->detokenizer || !visible) return ES_OK;
+    const char *piece;
+    size_t piece_bytes;
+    ES_TRY(es_detokenizer_add(s->detokenizer, token, &piece, &piece_bytes));
+    if (s->request.stop_count == 0) {
+        *text = piece, *bytes = piece_bytes;
+        return ES_OK;
+    }
+    /* What was sent by the last call leaves the buffer now: its caller had it until here. */
+    const size_t keep = undecided(s);
+    memmove(s->held, s->held + s->held_bytes - keep, keep);
+    s->held_bytes = keep;
+    if (piece_bytes > s->held_capacity - s->held_bytes)
+        return es_fail(ES_INTERNAL, "a token of %zu bytes does not fit the stop-string buffer", piece_bytes);
+    memcpy(s->held + s->held_bytes, piece, piece_bytes);
+    s->held_bytes += piece_bytes;
+    size_t at = 0;
+    *stop = find_stop(s, &at);
+    *text = s->held;
+    *bytes = *stop ? at : s->held_bytes - undecided(s);
+    return ES_OK;
+}
+
+void es_sequence_rest(es_sequence *s, const char **text, size_t *bytes)
+{
+    *text = "", *bytes = 0;
+    if (!s->detokenizer) return;
+    const size_t keep = s->request.stop_count ? undecided(s) : 0;
+    const char *piece;
+    size_t piece_bytes;
+    if (es_detokenizer_finish(s->detokenizer, &piece, &piece_bytes) != ES_OK) piece_bytes = 0;
+    if (s->request.stop_count == 0) {
+        *text = piece_bytes ? piece : "", *bytes = piece_bytes;
+        return;
+    }
+    if (piece_bytes > s->held_capacity - s->held_bytes) piece_bytes = 0;
+    memcpy(s->held + s->held_bytes, piece, piece_bytes);
+    *text = s->held + s->held_bytes - keep;
+    *bytes = keep + piece_bytes;
+    s->held_bytes += piece_bytes;
+}

@@ -1,0 +1,52 @@
+/* sequence.h: one request on its way from prompt to answer.
+ *
+ * A sequence owns a copy of everything its request said, its tokens, its block table and its answer's unfinished text. All
+ * of it is allocated when the request is submitted, in one block: steps allocate nothing. */
+#ifndef ES_ENGINE_SEQUENCE_H
+#define ES_ENGINE_SEQUENCE_H
+
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "evenshare/engine.h"
+
+typedef struct es_sequence {
+    struct es_sequence *next;  /**< in the mailbox, or among the waiting */
+    uint64_t id;
+    es_request request;        /**< its pointers lead into this sequence's own copies */
+    es_token *tokens;          /**< [capacity] prompt, then answer */
+    int64_t count, capacity;   /**< tokens there are; most there can be */
+    int64_t prompt_count;
+    int64_t computed;          /**< tokens whose keys, values and state are in the caches */
+    int32_t *pages;            /**< [page_count] block table, filled at admission */
+    int64_t page_count;
+    int32_t slot;              /**< state slot, −1 before admission */
+    bool admitted;
+    _Atomic bool cancelled;
+
+    es_detokenizer *detokenizer;
+    char *held;                /**< text that may be the beginning of a stop string */
+    size_t held_bytes, held_capacity, longest_stop;
+
+    uint64_t submitted_at, started_at, first_token_at; /**< nanoseconds */
+    int32_t step_row, step_rows;                       /**< its rows in the current step */
+} es_sequence;
+
+/** Copy a request. ES_INVALID / ES_TOO_LONG when it can never run; limits come from the engine. */
+typedef struct es_sequence_limits {
+    const es_model *model;
+    int64_t context;   /**< most tokens of a sequence */
+    int32_t page;
+    bool has_pages;    /**< the model has attention layers */
+} es_sequence_limits;
+es_status es_sequence_open(const es_request *request, const es_sequence_limits *limits, es_sequence **sequence);
+void es_sequence_close(es_sequence *sequence);
+
+/** Take a chosen token's text: *text is what may be sent now (valid until the next call); *stop is the stop string that was
+ *  found, or NULL, in which case the text before it is all that will ever be sent. */
+es_status es_sequence_add_text(es_sequence *sequence, es_token token, bool visible, const char **text, size_t *bytes,
+                               const char **stop);
+/** What is still held back when the answer ends without a stop string. */
+void es_sequence_rest(es_sequence *sequence, const char **text, size_t *bytes);
+
+#endif

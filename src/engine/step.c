@@ -1,0 +1,222 @@
+/* step.c: one step: rows are laid out, the program runs, logits become tokens, and whoever asked is told. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+static double seconds(uint64_t from, uint64_t to)
+{
+    return from && to > from ? (double)(to - from) * 1e-9 : 0.0;
+}
+
+static void send(const es_sequence *s, es_event *event)
+{
+    event->request = s->id;
+    if (s->request.on_event) s->request.on_event(s->request.user, event);
+}
+
+/* Whatever it held returns to the pools; then whoever waits for it may go on. */
+static void release(es_engine *engine, es_sequence *s)
+{
+    if (s->admitted) {
+        es_pages_drop(&engine->pages, s->pages, s->page_count);
+        if (s->slot >= 0) es_pages_drop(&engine->slots, &s->slot, 1);
+        atomic_store(&engine->counters.pages_used, engine->pages.total - engine->pages.free_count);
+    }
+    pthread_mutex_lock(&engine->lock);
+    for (int32_t i = 0; i < engine->live_count; i++)
+        if (engine->live[i] == s) {
+            engine->live[i] = engine->live[--engine->live_count];
+            break;
+        }
+    pthread_cond_broadcast(&engine->ended);
+    pthread_mutex_unlock(&engine->lock);
+    es_sequence_close(s);
+}
+
+static void leave(es_engine *engine, es_sequence *s)
+{
+    for (int32_t i = 0; i < engine->running_count; i++)
+        if (engine->running[i] == s) {
+            memmove(&engine->running[i], &engine->running[i + 1],
+                    (size_t)(engine->running_count - i - 1) * sizeof(es_sequence *));
+            engine->running_count--;
+            break;
+        }
+    atomic_store(&engine->counters.running, engine->running_count);
+}
+
+static void fill_usage(const es_engine *engine, const es_sequence *s, es_event *event)
+{
+    const uint64_t now = es_clock_now(&engine->clock);
+    event->prompt_tokens = s->prompt_count;
+    event->completion_tokens = s->count - s->prompt_count;
+    event->prompt_seconds = seconds(s->started_at, s->first_token_at ? s->first_token_at : now);
+    event->completion_seconds = seconds(s->first_token_at, now);
+}
+
+void es_engine_finish(es_engine *engine, es_sequence *s, es_finish finish, const char *stop)
+{
+    es_event event = {.kind = ES_EVENT_DONE, .finish = finish, .stop_string = stop, .text = ""};
+    if (!stop) es_sequence_rest(s, &event.text, &event.text_bytes);
+    fill_usage(engine, s, &event);
+    atomic_fetch_add(finish == ES_FINISH_CANCELLED ? &engine->counters.cancelled : &engine->counters.finished, 1);
+    send(s, &event);
+    leave(engine, s);
+    release(engine, s);
+}
+
+void es_engine_fail(es_engine *engine, es_sequence *s, es_status status)
+{
+    es_event event = {.kind = ES_EVENT_ERROR, .status = status, .message = es_error_message(), .text = ""};
+    fill_usage(engine, s, &event);
+    atomic_fetch_add(&engine->counters.failed, 1);
+    send(s, &event);
+    leave(engine, s);
+    release(engine, s);
+}
+
+/* True when this token's logits are needed: to choose the next token, or because the caller reads them. */
+static bool wants_output(const es_sequence *s, int64_t position)
+{
+    if (position == s->count - 1 && s->request.max_tokens > 0) return true;
+    return s->request.on_logits && position >= s->request.logits_from && position < s->prompt_count;
+}
+
+static void lay_out(es_engine *engine, es_batch *batch)
+{
+    *batch = (es_batch){.tokens = engine->step_tokens, .span = engine->spans, .output_row = engine->output_rows};
+    for (int32_t i = 0; i < engine->running_count; i++) {
+        es_sequence *s = engine->running[i];
+        s->step_row = batch->rows;
+        if (s->step_rows == 0) continue;
+        engine->spans[batch->spans++] = (es_span){.first_row = batch->rows, .rows = s->step_rows, .start = s->computed,
+                                                  .slot = s->slot, .pages = s->pages};
+        for (int32_t r = 0; r < s->step_rows; r++) {
+            const int64_t position = s->computed + r;
+            if (wants_output(s, position)) {
+                engine->output_owner[batch->outputs] = s;
+                engine->output_rows[batch->outputs++] = batch->rows;
+            }
+            engine->step_tokens[batch->rows++] = s->tokens[position];
+        }
+    }
+}
+
+static bool stops_answer(const es_engine *engine, const es_sequence *s, es_token token)
+{
+    for (size_t i = 0; i < s->request.stop_token_count; i++)
+        if (s->request.stop_tokens[i] == token) return true;
+    size_t count;
+    const es_token *own = es_model_stop_tokens(engine->model, &count);
+    for (size_t i = 0; i < count && !s->request.ignore_eos; i++)
+        if (own[i] == token) return true;
+    return false;
+}
+
+/* The sequence's next token, from its last row's logits. It may end here: *s is gone then. */
+static void choose(es_engine *engine, es_sequence *s, const float *logits)
+{
+    const es_request *r = &s->request;
+    const es_sample_input input = {
+        .logits = logits, .sampling = &r->sampling, .bias = r->bias, .bias_count = r->bias_count, .history = s->tokens,
+        .history_count = s->count, .prompt_count = s->prompt_count,
+        .top_logprobs = r->logprobs || r->top_logprobs ? r->top_logprobs : -1,
+    };
+    es_sample sample;
+    es_event event = {.kind = ES_EVENT_TOKEN, .text = ""};
+    es_status status = es_sampler_choose(&engine->sampler, &input, &sample);
+    const bool last = status == ES_OK && stops_answer(engine, s, sample.token);
+    const char *stop = NULL;
+    if (status == ES_OK)
+        status = es_sequence_add_text(s, sample.token, !last || r->keep_special, &event.text, &event.text_bytes, &stop);
+    if (status != ES_OK) {
+        es_engine_fail(engine, s, status);
+        return;
+    }
+    if (s->count == s->prompt_count) s->first_token_at = es_clock_now(&engine->clock);
+    s->tokens[s->count++] = sample.token;
+    atomic_fetch_add(&engine->counters.completion_tokens, 1);
+    event.token = sample.token;
+    event.logprob = sample.logprob;
+    event.top = sample.top;
+    event.top_count = sample.top_count;
+    send(s, &event);
+    if (last || stop)
+        es_engine_finish(engine, s, ES_FINISH_STOP, stop);
+    else if (s->count == s->capacity)
+        es_engine_finish(engine, s, ES_FINISH_LENGTH, NULL);
+}
+
+/* Logits of up to `outputs` rows at a time: their buffer is bounded, whatever was asked for. */
+static es_status read_outputs(es_engine *engine, const es_batch *batch)
+{
+    const int32_t vocabulary = engine->model->config.vocabulary, most = engine->network.sizes.outputs;
+    for (int32_t first = 0; first < batch->outputs; first += most) {
+        es_batch part = *batch;
+        part.output_row = batch->output_row + first;
+        part.outputs = batch->outputs - first < most ? batch->outputs - first : most;
+        ES_TRY(es_device_submit(engine->device, &engine->network.head, &part));
+        const es_slice at = engine->network.logits;
+        const float *logits = es_device_peek(engine->device, at.buffer, at.offset,
+                                             (size_t)part.outputs * (size_t)vocabulary * sizeof *logits);
+        if (!logits) return ES_INTERNAL;
+        for (int32_t i = 0; i < part.outputs; i++) {
+            es_sequence *s = engine->output_owner[first + i];
+            const float *row = logits + (int64_t)i * vocabulary;
+            const int64_t position = s->computed + part.output_row[i] - s->step_row;
+            if (s->request.on_logits && position >= s->request.logits_from && position < s->prompt_count)
+                s->request.on_logits(s->request.user, position, row, vocabulary);
+            if (position == s->count - 1 && s->request.max_tokens > 0) {
+                s->computed += s->step_rows; /* its rows are done: from here on it may end */
+                s->step_rows = 0;
+                choose(engine, s, row);
+            }
+        }
+    }
+    return ES_OK;
+}
+
+/* Sequences whose prompt goes on, or ends without an answer. */
+static void advance_prompts(es_engine *engine)
+{
+    for (int32_t i = 0; i < engine->running_count;) {
+        es_sequence *s = engine->running[i];
+        s->computed += s->step_rows;
+        const bool moved = s->step_rows > 0;
+        s->step_rows = 0;
+        if (moved && s->request.progress && s->computed <= s->prompt_count) {
+            es_event event = {.kind = ES_EVENT_PROGRESS, .prompt_done = s->computed, .text = ""};
+            send(s, &event);
+        }
+        if (s->computed == s->prompt_count && s->request.max_tokens == 0)
+            es_engine_finish(engine, s, ES_FINISH_LENGTH, NULL);
+        else
+            i++;
+    }
+}
+
+static void fail_all(es_engine *engine, es_status status)
+{
+    while (engine->running_count) es_engine_fail(engine, engine->running[0], status);
+}
+
+void es_engine_step(es_engine *engine)
+{
+    const uint64_t start = es_clock_now(&engine->clock);
+    int64_t prompt_rows = 0;
+    es_batch batch;
+    es_scheduler_plan(&engine->schedule, engine->running, engine->running_count);
+    for (int32_t i = 0; i < engine->running_count; i++)
+        if (engine->running[i]->computed < engine->running[i]->prompt_count) prompt_rows += engine->running[i]->step_rows;
+    lay_out(engine, &batch);
+    es_status status = es_device_submit(engine->device, &engine->network.body, &batch);
+    if (status == ES_OK) status = read_outputs(engine, &batch);
+    if (status != ES_OK) {
+        fail_all(engine, status);
+        return;
+    }
+    advance_prompts(engine);
+    atomic_fetch_add(&engine->counters.steps, 1);
+    atomic_fetch_add(&engine->counters.prompt_tokens, (uint64_t)prompt_rows);
+    atomic_store(&engine->counters.step_nanoseconds, es_clock_now(&engine->clock) - start);
+}
