@@ -17,7 +17,7 @@ static bool reserve(es_text *text, size_t more)
     const size_t need = text->bytes + more + 1;
     if (need <= text->capacity) return true;
     size_t capacity = text->capacity ? text->capacity : 64;
-    while (capacity < need) capacity = capacity > need / 2 ? need : capacity * 2;
+    while (capacity < need) capacity = capacity > (size_t)-1 / 2 ? need : capacity * 2;
     char *data = realloc(text->data, capacity);
     if (!data) {
         text->failed = true;

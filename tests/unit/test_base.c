@@ -66,6 +66,21 @@ static void text_stops_at_its_limit_and_says_so(void **state)
     es_text_free(&t);
 }
 
+/* Growing by what each append needs would move the whole string each time: quadratic. */
+static void text_grows_by_doubling(void **state)
+{
+    (void)state;
+    es_text t = {0};
+    size_t moves = 0;
+    for (size_t i = 0, capacity = 0; i < 100000; i++) {
+        es_text_putc(&t, 'x');
+        moves += t.capacity != capacity;
+        capacity = t.capacity;
+    }
+    assert_in_range(moves, 1, 20);
+    es_text_free(&t);
+}
+
 static void missing_files_and_folders_are_told_apart(void **state)
 {
     (void)state;
@@ -83,6 +98,7 @@ int main(void)
         cmocka_unit_test(error_messages_are_cut_between_characters),
         cmocka_unit_test(errors_gain_context_on_the_way_up),
         cmocka_unit_test(text_stops_at_its_limit_and_says_so),
+        cmocka_unit_test(text_grows_by_doubling),
         cmocka_unit_test(missing_files_and_folders_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
