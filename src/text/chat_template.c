@@ -15,7 +15,8 @@
 #define DEFAULT_DEPTH   200u
 #define MAX_DEPTH       1000u /* what a thread's stack of 8 MiB holds with room to spare */
 #define MAX_SOURCE      ((size_t)1 << 20)
-#define PARSE_MEMORY    ((size_t)512 << 20)
+#define PARSE_MEMORY    ((size_t)256 << 20)
+#define PARSE_STEPS     100000000u
 #define MEMORY_PER_BYTE 4 /* memory of a rendering, per byte of text it may build */
 
 struct es_chat_template {
@@ -50,7 +51,7 @@ es_status es_chat_template_parse(const char *name, const char *source, size_t by
         free(chat);
         return es_fail(ES_NO_MEMORY, "template %s: out of memory", name);
     }
-    tpl_run run = {.name = chat->name, .line = 1, .steps = UINT64_MAX, .output = PARSE_MEMORY, .depth = DEFAULT_DEPTH,
+    tpl_run run = {.name = chat->name, .line = 1, .steps = PARSE_STEPS, .output = PARSE_MEMORY, .depth = DEFAULT_DEPTH,
                    .arena = {.left = PARSE_MEMORY}};
     tpl_parser parser = {.run = &run};
     char *text = tpl_take(&run, bytes + 1, 1);

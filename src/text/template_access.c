@@ -4,7 +4,7 @@
  * its object is not there at all, as in jinja2's immutable sandbox. */
 #include <string.h>
 
-#include "text/template_value.h"
+#include "text/template_syntax.h"
 
 static tpl_value bound_method(tpl_run *run, tpl_value object, const tpl_native *table, const tpl_string *name)
 {
@@ -51,6 +51,7 @@ static tpl_value member(tpl_run *run, tpl_value object, const tpl_string *name)
         return found ? *found : tpl_undefined(name);
     }
     case TPL_LOOP: return loop_member(run, object, name);
+    case TPL_MACRO: return tpl_is(name, "name") ? object.macro->node->value : tpl_undefined(name);
     case TPL_CYCLER:
         if (tpl_is(name, "current")) return object.list->items[object.list->next];
         return bound_method(run, object, tpl_cycler_methods, name);
@@ -109,7 +110,8 @@ tpl_value tpl_item(tpl_run *run, tpl_value object, tpl_value key)
 }
 
 /* Python's slice.indices(). */
-static bool slice_bounds(tpl_run *run, const tpl_value bounds[3], int64_t count, int64_t *start, int64_t *step, int64_t *taken)
+static bool slice_bounds(tpl_run *run, const tpl_value bounds[3], int64_t count, int64_t *start, int64_t *stop, int64_t *step,
+                         int64_t *taken)
 {
     int64_t value[3];
     for (int i = 0; i < 3; i++) {
@@ -141,6 +143,7 @@ static bool slice_bounds(tpl_run *run, const tpl_value bounds[3], int64_t count,
     const int64_t span = down ? edge[0] - edge[1] : edge[1] - edge[0];
     const int64_t stride = down ? -*step : *step;
     *start = edge[0];
+    *stop = edge[1];
     *taken = span > 0 ? (span - 1) / stride + 1 : 0;
     return true;
 }
@@ -169,19 +172,24 @@ static tpl_value slice_string(tpl_run *run, const tpl_string *s, int64_t start, 
 
 tpl_value tpl_slice(tpl_run *run, tpl_value object, const tpl_value bounds[3])
 {
-    int64_t start, step, taken;
+    int64_t start, stop, step, taken;
     if (run->status || tpl_refuse_undefined(run, object)) return tpl_undefined(NULL);
     if (object.kind != TPL_STRING && object.kind != TPL_LIST && object.kind != TPL_TUPLE && object.kind != TPL_RANGE) {
         tpl_fail(run, ES_INVALID, "a %s can not be sliced", tpl_type_name(object));
         return tpl_undefined(NULL);
     }
-    if (!slice_bounds(run, bounds, tpl_length(object), &start, &step, &taken)) return tpl_undefined(NULL);
+    if (!slice_bounds(run, bounds, tpl_length(object), &start, &stop, &step, &taken)) return tpl_undefined(NULL);
     if (object.kind == TPL_STRING) return slice_string(run, object.string, start, step, taken);
     if (object.kind == TPL_RANGE) {
         tpl_range *range = tpl_take(run, 1, sizeof *range);
         if (!range) return tpl_undefined(NULL);
-        *range = (tpl_range){.start = object.range->start + start * object.range->step,
-                             .step = object.range->step * step, .count = taken};
+        const tpl_range *from = object.range;
+        *range = (tpl_range){.count = taken};
+        if (__builtin_mul_overflow(from->step, step, &range->step) || __builtin_mul_overflow(start, from->step, &range->start) ||
+            __builtin_add_overflow(from->start, range->start, &range->start) ||
+            __builtin_mul_overflow(stop, from->step, &range->stop) ||
+            __builtin_add_overflow(from->start, range->stop, &range->stop))
+            tpl_fail(run, ES_INVALID, "a slice of a range does not fit in 64 bits");
         return (tpl_value){.kind = TPL_RANGE, .range = range};
     }
     const tpl_value copy = tpl_list_new(run, object.kind, (size_t)taken);
@@ -190,10 +198,21 @@ tpl_value tpl_slice(tpl_run *run, tpl_value object, const tpl_value bounds[3])
     return copy;
 }
 
+static tpl_value step_or(tpl_run *run, tpl_value object, tpl_value key, tpl_value otherwise)
+{
+    const tpl_value found = tpl_item(run, object, key);
+    return found.kind == TPL_UNDEFINED && otherwise.kind != TPL_ABSENT && otherwise.kind != TPL_NONE ? otherwise : found;
+}
+
 tpl_value tpl_path(tpl_run *run, tpl_value object, tpl_value path)
 {
+    return tpl_path_or(run, object, path, tpl_none());
+}
+
+tpl_value tpl_path_or(tpl_run *run, tpl_value object, tpl_value path, tpl_value otherwise)
+{
     if (path.kind == TPL_NONE || path.kind == TPL_ABSENT) return object;
-    if (path.kind != TPL_STRING) return tpl_item(run, object, path);
+    if (path.kind != TPL_STRING) return step_or(run, object, path, otherwise);
     const char *p = path.string->data, *end = p + path.string->bytes;
     for (;;) {
         const char *dot = p < end ? memchr(p, '.', (size_t)(end - p)) : NULL;
@@ -204,7 +223,7 @@ tpl_value tpl_path(tpl_run *run, tpl_value object, tpl_value path)
             digits = *d >= '0' && *d <= '9';
             number = number * 10 + (*d - '0');
         }
-        object = tpl_item(run, object, digits ? tpl_int(number) : tpl_text(run, p, (size_t)(stop - p)));
+        object = step_or(run, object, digits ? tpl_int(number) : tpl_text(run, p, (size_t)(stop - p)), otherwise);
         if (!dot || run->status) return object;
         p = dot + 1;
     }

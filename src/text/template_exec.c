@@ -119,10 +119,7 @@ static void exec_for(tpl_run *run, const tpl_node *node)
     tpl_loop *loop = tpl_take(run, 1, sizeof *loop);
     tpl_scope *scope = tpl_scope_new(run, run->scope), *outer = run->scope;
     if (run->status) return;
-    if (items->count == 0) {
-        if (node->otherwise) exec_into(run, node->otherwise, tpl_scope_new(run, outer), run->out);
-        return;
-    }
+    bool finished = false;
     *loop = (tpl_loop){.items = items, .changed = {.kind = TPL_ABSENT}};
     run->scope = scope;
     for (size_t i = 0; i < items->count && tpl_step(run, 1); i++) {
@@ -135,9 +132,12 @@ static void exec_for(tpl_run *run, const tpl_node *node)
         tpl_exec(run, node->body);
         const int flow = run->flow;
         run->flow = 0;
+        finished |= flow == 0;
         if (flow == FLOW_BREAK) break;
     }
     run->scope = outer;
+    /* As in jinja2, else runs when no turn came to its end: also after a break or continue in all of them. */
+    if (!finished && node->otherwise) exec_into(run, node->otherwise, tpl_scope_new(run, outer), run->out);
 }
 
 static tpl_value macro_value(tpl_run *run, const tpl_node *node)

@@ -40,7 +40,6 @@ static tpl_value filter_last(tpl_run *run, tpl_value self, const tpl_value *arg)
         tpl_fail(run, ES_INVALID, "a generator has no last item; make it a list first");
         return self;
     }
-    if (tpl_refuse_undefined(run, self)) return self;
     const tpl_list *items = tpl_iterate(run, self);
     return items->count ? items->items[items->count - 1] : tpl_undefined(NULL);
 }
@@ -153,9 +152,7 @@ static tpl_value filter_groupby(tpl_run *run, tpl_value self, const tpl_value *a
     const tpl_list *items = tpl_iterate(run, self);
     const tpl_value keys = tpl_list_new(run, TPL_LIST, 0), groups = tpl_list_new(run, TPL_LIST, 0);
     for (size_t i = 0; i < items->count && tpl_step(run, 1); i++) {
-        tpl_value key = tpl_path(run, items->items[i], arg[0]);
-        if (key.kind == TPL_UNDEFINED && arg[1].kind != TPL_ABSENT) key = arg[1];
-        tpl_list_add(run, keys.list, key);
+        tpl_list_add(run, keys.list, tpl_path_or(run, items->items[i], arg[0], arg[1]));
     }
     const tpl_value folded = tpl_list_new(run, TPL_LIST, 0), pairs = tpl_list_new(run, TPL_LIST, 0);
     for (size_t i = 0; !run->status && i < items->count; i++) {
@@ -297,8 +294,8 @@ static tpl_value filter_map(tpl_run *run, tpl_value self, const tpl_args *args)
     const tpl_list *items = tpl_iterate(run, self);
     for (size_t i = 0; i < items->count && tpl_step(run, 1); i++) {
         tpl_value item = items->items[i];
-        item = filter ? tpl_call_native(run, filter, item, &rest) : tpl_path(run, item, *attribute);
-        if (attribute && otherwise && otherwise->kind != TPL_NONE && item.kind == TPL_UNDEFINED) item = *otherwise;
+        item = filter ? tpl_call_native(run, filter, item, &rest)
+                      : tpl_path_or(run, item, *attribute, otherwise ? *otherwise : tpl_none());
         tpl_list_add(run, mapped.list, item);
     }
     tpl_leave(run);

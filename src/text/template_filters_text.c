@@ -111,13 +111,14 @@ static tpl_value filter_indent(tpl_run *run, tpl_value self, const tpl_value *ar
 
 static tpl_value filter_truncate(tpl_run *run, tpl_value self, const tpl_value *arg)
 {
-    const tpl_string *s = tpl_arg_string(run, self, "what is truncated");
     const tpl_value end = arg[2].kind == TPL_ABSENT ? tpl_literal(run, "...") : arg[2];
     const tpl_string *tail = tpl_arg_string(run, end, "the end");
     const int64_t length = tpl_arg_integer(run, arg[0], 255, "the length");
     const int64_t leeway = arg[3].kind == TPL_NONE ? 5 : tpl_arg_integer(run, arg[3], 5, "the leeway");
     if (length < (int64_t)tail->points || leeway < 0) tpl_fail(run, ES_INVALID, "truncate: the length is less than that of the end");
-    if (run->status || (int64_t)s->points <= length || (int64_t)s->points - length <= leeway) return self;
+    if (run->status || (tpl_length(self) >= 0 && (tpl_length(self) <= length || tpl_length(self) - length <= leeway))) return self;
+    const tpl_string *s = tpl_arg_string(run, self, "what is truncated");
+    if (run->status) return self;
     size_t keep = tpl_offset(s, (size_t)length - tail->points);
     if (!tpl_truth(arg[1])) {
         const char *blank = keep ? memrchr(s->data, ' ', keep) : NULL;

@@ -16,7 +16,7 @@ static tpl_value global_range(tpl_run *run, tpl_value self, const tpl_value *arg
     if (step == 0) tpl_fail(run, ES_INVALID, "range: the step is 0");
     tpl_range *range = tpl_take(run, 1, sizeof *range);
     if (!range) return tpl_undefined(NULL);
-    *range = (tpl_range){.start = start, .step = step, .count = 0};
+    *range = (tpl_range){.start = start, .stop = stop, .step = step, .count = 0};
     if (step > 0 ? start < stop : start > stop) {
         const uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
         const uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;

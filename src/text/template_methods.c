@@ -36,8 +36,7 @@ static void split_space(tpl_run *run, const tpl_string *string, int64_t limit, b
         if (start == end) break;
         const char *cut = right ? end : start;
         if (limit == 0) {
-            const tpl_value last = tpl_strip(run, trimmed.string, NULL, right ? STRIP_LEFT : STRIP_RIGHT);
-            tpl_list_add(run, out, right ? last : trimmed);
+            tpl_list_add(run, out, trimmed);
             break;
         }
         while (right ? cut > start : cut < end) {
@@ -489,7 +488,6 @@ const tpl_native tpl_string_methods[] = {
     {"join", "items", str_join, NULL},
     {"upper", "", str_upper, NULL},
     {"lower", "", str_lower, NULL},
-    {"casefold", "", str_lower, NULL},
     {"capitalize", "", str_capitalize, NULL},
     {"title", "", str_title, NULL},
     {"swapcase", "", str_swapcase, NULL},

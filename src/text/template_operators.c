@@ -302,7 +302,9 @@ tpl_value tpl_percent(tpl_run *run, const tpl_string *format, tpl_value args)
         }
         if (!run->status) convert(run, &out, &c, value);
     }
-    if (!named && used < (tuple ? tuple->count : 1) && args.kind != TPL_DICT)
+    /* Python minds unused values only where they can not be looked up by name. */
+    const bool lookup = args.kind == TPL_DICT || args.kind == TPL_LIST || args.kind == TPL_RANGE || args.kind == TPL_UNDEFINED;
+    if (!named && used < (tuple ? tuple->count : 1) && !lookup)
         tpl_fail(run, ES_INVALID, "the format uses fewer values than were given");
     return tpl_built(run, &out);
 }

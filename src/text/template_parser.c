@@ -344,7 +344,15 @@ tpl_node *tpl_parse_postfix(tpl_parser *parser, tpl_node *node)
     }
 }
 
-/* Filters and tests are found by name while parsing, so that a template with an unknown one is refused when it is loaded. */
+/* Filters and tests are found by name while parsing, so that a template with an unknown one is refused when it is loaded;
+ * but one that stands under an if may never be reached, and is let through until it is, as in jinja2. */
+static void check_known(tpl_parser *parser, tpl_node *node, const tpl_string *name, const char *what)
+{
+    node->value = (tpl_value){.kind = TPL_STRING, .string = name};
+    if (!node->native && !parser->ifs)
+        tpl_fail(parser->run, ES_UNSUPPORTED, "there is no %s named '%.*s' here", what, (int)(name->bytes & 127), name->data);
+}
+
 tpl_node *tpl_parse_filters(tpl_parser *parser, tpl_node *node, bool first)
 {
     while (!parser->run->status && (first || tpl_take_op(parser, '|'))) {
@@ -352,8 +360,7 @@ tpl_node *tpl_parse_filters(tpl_parser *parser, tpl_node *node, bool first)
         node = binary(parser, NODE_FILTER, 0, node);
         const tpl_string *name = tpl_expect_name(parser);
         node->native = tpl_filter_find(name->data, name->bytes);
-        if (!node->native)
-            tpl_fail(parser->run, ES_UNSUPPORTED, "there is no filter named '%.*s' here", (int)(name->bytes & 127), name->data);
+        check_known(parser, node, name, "filter");
         if (tpl_peek_op(parser, '(')) node->first = tpl_parse_arguments(parser);
     }
     return node;
@@ -365,8 +372,7 @@ static tpl_node *parse_test(tpl_parser *parser, tpl_node *subject)
     tpl_node *node = binary(parser, NODE_TEST, 0, subject);
     const tpl_string *name = tpl_expect_name(parser);
     node->native = tpl_native_find(tpl_tests, name->data, name->bytes);
-    if (!node->native)
-        tpl_fail(parser->run, ES_UNSUPPORTED, "there is no test named '%.*s' here", (int)(name->bytes & 127), name->data);
+    check_known(parser, node, name, "test");
     const tpl_token *token = tpl_peek(parser);
     if (tpl_peek_op(parser, '(')) {
         node->first = tpl_parse_arguments(parser);

@@ -103,7 +103,7 @@ static void put_range(tpl_run *run, tpl_builder *out, const tpl_range *range)
     tpl_puts(run, out, "range(");
     tpl_put_integer(run, out, range->start);
     tpl_puts(run, out, ", ");
-    tpl_put_integer(run, out, range->start + range->count * range->step);
+    tpl_put_integer(run, out, range->stop);
     if (range->step != 1) {
         tpl_puts(run, out, ", ");
         tpl_put_integer(run, out, range->step);

@@ -26,6 +26,7 @@ static tpl_node *parse_if(tpl_parser *parser)
 {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     tpl_node *first = tpl_node_new(parser, NODE_IF), *node = first;
+    parser->ifs++;
     for (;;) {
         node->a = tpl_parse_tuple(parser, false);
         tpl_expect(parser, TOKEN_BLOCK_END, "%}");
@@ -38,6 +39,7 @@ static tpl_node *parse_if(tpl_parser *parser)
         node->otherwise = parse_block(parser, "endif");
     else
         tpl_take_name(parser, "endif");
+    parser->ifs--;
     return first;
 }
 
@@ -71,10 +73,8 @@ static tpl_node *parse_target(tpl_parser *parser, bool attributes)
     if (tpl_peek_op(parser, ',')) {
         tpl_node *tuple = tpl_node_new(parser, NODE_TUPLE);
         tuple->first = first;
-        while (tpl_take_op(parser, ',')) {
-            if (tpl_peek_name(parser, "in") || tpl_peek_op(parser, '=') || tpl_peek(parser)->kind == TOKEN_BLOCK_END) break;
+        while (tpl_take_op(parser, ',') && tpl_peek(parser)->kind != TOKEN_BLOCK_END)
             last = last->next = parse_one_target(parser, attributes);
-        }
         first = tuple;
     }
     check_target(parser, first);
@@ -163,6 +163,9 @@ static void parse_macro_body(tpl_parser *parser, tpl_node *macro, const char *en
     macro->body = parse_block(parser, end);
     parser->macro = outer;
     parser->loops = loops;
+    for (const tpl_node *param = macro->first; param; param = param->next)
+        if ((macro->op & MACRO_CALLER) && !param->a && tpl_is(param->value.string, "caller"))
+            tpl_fail(parser->run, ES_BAD_FILE, "a parameter named 'caller' needs a default");
     /* What the inner one needs from outside, the outer one needs too. */
     if (outer && macro->value.kind != TPL_STRING) outer->op |= macro->op;
 }

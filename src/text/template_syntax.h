@@ -58,8 +58,8 @@ typedef enum tpl_node_kind {
     NODE_ITEM,     /* a[b] */
     NODE_SLICE,    /* a:b:c as a subscript, each may be NULL */
     NODE_CALL,     /* a(first: the arguments) */
-    NODE_FILTER,   /* a | native(first); a NULL: the text of a block */
-    NODE_TEST,     /* a is native(first) */
+    NODE_FILTER,   /* a | native(first), called value; a NULL: the text of a block */
+    NODE_TEST,     /* a is native(first), called value */
     NODE_ARG,      /* op: 0 positional, '=' named (value), '*' or OP_POWER spread; a */
     /* statements */
     NODE_TEXT,     /* value */
@@ -101,6 +101,7 @@ typedef struct tpl_parser {
     tpl_tokens tokens;
     size_t at;
     tpl_node *macro; /**< innermost macro being read, for its flags */
+    unsigned ifs;    /**< ifs around this place: an unknown filter or test there is refused only when it is reached */
     unsigned loops;  /**< loops around this place, within the macro */
     tpl_node spare;  /**< what is written to when even a node can not be had */
 } tpl_parser;

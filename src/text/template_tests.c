@@ -7,7 +7,7 @@
 #define TEST(name, expression)                                                        \
     static tpl_value test_##name(tpl_run *run, tpl_value self, const tpl_value *arg)  \
     {                                                                                 \
-        (void)run, (void)arg;                                                         \
+        (void)run, (void)self, (void)arg;                                                       \
         return tpl_bool(expression);                                                  \
     }
 
@@ -83,8 +83,8 @@ TEST(lt, ordered(run, self, arg[0], "<"))
 TEST(le, ordered(run, self, arg[0], "<="))
 TEST(gt, ordered(run, self, arg[0], ">"))
 TEST(ge, ordered(run, self, arg[0], ">="))
-TEST(filter, self.kind == TPL_STRING && tpl_filter_find(self.string->data, self.string->bytes))
-TEST(test, self.kind == TPL_STRING && tpl_native_find(tpl_tests, self.string->data, self.string->bytes))
+TEST(filter, self.kind == TPL_STRING && tpl_filter_find(self.string->data, self.string->bytes) != NULL)
+TEST(test, self.kind == TPL_STRING && tpl_native_find(tpl_tests, self.string->data, self.string->bytes) != NULL)
 
 const tpl_native tpl_tests[] = {
     {"defined", "", test_defined, NULL},

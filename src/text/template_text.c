@@ -45,13 +45,16 @@ tpl_value tpl_recase(tpl_run *run, const tpl_string *string, tpl_case to)
     while (p < end && !run->status) {
         uint32_t c;
         p += tpl_decode(p, end, &c);
-        const bool upper = to == CASE_UPPER || (to == CASE_SWAP && !tpl_is_upper(c));
+        const bool upper = to == CASE_UPPER || (to == CASE_SWAP && tpl_is_lower(c));
+        const bool lower = to != CASE_SWAP || tpl_is_upper(c);
         if ((to == CASE_CAPITALIZE || to == CASE_TITLE) && !inside)
             tpl_put_title(run, &out, c);
         else if (upper)
             tpl_put_upper(run, &out, c);
-        else
+        else if (lower)
             tpl_put_lower(run, &out, c);
+        else
+            tpl_put_point(run, &out, c);
         inside = to == CASE_TITLE ? tpl_is_upper(c) || tpl_is_lower(c) : true;
     }
     return tpl_built(run, &out);

@@ -63,7 +63,7 @@ typedef struct tpl_dict {
 } tpl_dict;
 
 typedef struct tpl_range {
-    int64_t start, step;
+    int64_t start, stop, step; /**< `stop` as written, for printing */
     int64_t count;
 } tpl_range;
 
@@ -279,6 +279,8 @@ tpl_value tpl_item(tpl_run *run, tpl_value object, tpl_value key);
 tpl_value tpl_slice(tpl_run *run, tpl_value object, const tpl_value bounds[3]);
 /** Follow "a.b.0" or an integer, as filters' attribute= does. */
 tpl_value tpl_path(tpl_run *run, tpl_value object, tpl_value path);
+/** The same, with `otherwise` in the place of each step that leads nowhere (TPL_ABSENT or TPL_NONE: nothing is). */
+tpl_value tpl_path_or(tpl_run *run, tpl_value object, tpl_value path, tpl_value otherwise);
 
 /* template_call.c */
 tpl_value tpl_call_native(tpl_run *run, const tpl_native *native, tpl_value self, const tpl_args *args);
