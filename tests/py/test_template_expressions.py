@@ -6,7 +6,11 @@ operators, filters, tests and methods with values of every kind."""
 import itertools
 import sys
 
-from template_oracle import Comparison
+try:
+    from template_oracle import Comparison
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
 
 VARIABLES = {
     "a": 7, "b": -3, "f": 2.5, "z": 0, "big": 4611686018427387904, "s": "Hello, World", "e": "", "u": "Grüße, 世界 🎉", "t": True,
