@@ -1,0 +1,19 @@
+/* workers.h: the inside of es_workers, for what runs folds and scans on it. */
+#ifndef ES_SHARE_WORKERS_H
+#define ES_SHARE_WORKERS_H
+
+#include "evenshare/workers.h"
+#include "share/pool.h"
+
+struct es_workers {
+    es_pool *pool;
+    unsigned char *scratch; /**< aligned to ES_SCRATCH_ALIGNMENT */
+    size_t scratch_bytes;
+};
+
+#define ES_SCRATCH_ALIGNMENT 64
+
+/** At least `bytes` bytes, whatever was in them; the same memory as last time when that was enough. */
+es_status es_workers_scratch(es_workers *workers, size_t bytes, unsigned char **scratch);
+
+#endif
