@@ -83,8 +83,8 @@ es_source es_source_generator(void (*generate)(const void *context, int64_t firs
 /** No data at all: leaf gets NULL and the index 0, 1, …, count − 1. */
 es_source es_source_counting(int64_t count);
 
-/** Fold all items. With an `initial` partial the answer is finish(initial ⊕ items); NULL: none. ES_INVALID for a negative count or
- *  an operator that does not fit the source, ES_NO_MEMORY. */
+/** Fold all items. With an `initial` partial the answer is finish(initial ⊕ items); NULL: none. ES_INVALID for a negative
+ *  count or an operator that does not fit the source, ES_NO_MEMORY. */
 es_status es_fold(es_workers *workers, const es_operator *op, const es_source *source, const void *initial, void *answer);
 
 /** Fold each of `segments` segments: segment s is the items [offsets[s], offsets[s + 1]), and answers[s] has the bits that

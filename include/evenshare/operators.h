@@ -6,8 +6,8 @@
  *   es_fold(workers, &summary, &weights, NULL, &s);
  *   printf("mean %g, deviation %g\n", s.mean, es_summary_deviation(&s));
  *
- * Each one's partial and answer are a struct below, computed in float64 unless it says otherwise. What becomes of NaN (quiet or
- * signalling, they are treated alike) and of −0 is said at each. */
+ * Each one's partial and answer are a struct below, computed in float64 unless it says otherwise. What becomes of NaN (quiet
+ * or signalling, they are treated alike) and of −0 is said at each. */
 #ifndef EVENSHARE_OPERATORS_H
 #define EVENSHARE_OPERATORS_H
 
@@ -46,8 +46,8 @@ typedef struct es_extremes {
 } es_extremes;
 es_operator es_operator_extremes(es_item_type type);
 
-/** Where the least (or greatest) is: ties, and −0 against +0, go to the lowest index; NaN is passed over. `index` = −1: there was
- *  no number. */
+/** Where the least (or greatest) is: ties, and −0 against +0, go to the lowest index; NaN is passed over. `index` = −1: there
+ *  was no number. */
 typedef struct es_arg {
     double value;
     int64_t index;
@@ -84,8 +84,8 @@ typedef struct es_counts {
 } es_counts;
 es_operator es_operator_counts(es_item_type type);
 
-/** A histogram of [low, high) in bins of equal width. Partial and answer: an int64_t for each bin, then ES_HISTOGRAM_EXTRA more
- *  in the order of the constants below. `shape` must live as long as the operator is used; bins ≥ 1 and finite
+/** A histogram of [low, high) in bins of equal width. Partial and answer: an int64_t for each bin, then ES_HISTOGRAM_EXTRA
+ *  more in the order of the constants below. `shape` must live as long as the operator is used; bins ≥ 1 and finite
  *  low < high, or else the operator is refused when it runs. */
 typedef struct es_histogram_shape {
     double low, high;
@@ -107,8 +107,8 @@ es_operator es_operator_top(const es_top_shape *shape);
 
 /** Softmax-weighted mean of vectors (attention): an item is a score and a vector, float[1 + dim]; the answer is
  *  Σ e^score · v / Σ e^score, float[dim]. A score of −inf takes no part, whatever its vector holds; a fold of nothing gives
- *  zeros; NaN in a score or a vector that takes part gives NaN. The partial is {max, sum, output}, float[2 + dim]; an empty one
- *  merged with any other gives the other, bit for bit. `shape` must live as long as the operator is used; dim ≥ 1. */
+ *  zeros; NaN in a score or a vector that takes part gives NaN. The partial is {max, sum, output}, float[2 + dim]; an empty
+ *  one merged with any other gives the other, bit for bit. `shape` must live as long as the operator is used; dim ≥ 1. */
 typedef struct es_attention_fold {
     int32_t dim;
 } es_attention_fold;

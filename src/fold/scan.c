@@ -2,8 +2,8 @@
  *
  * Up: every block of B items is folded to its aggregate; B aggregates are folded to one of the next level, until one block
  * holds them all. Down: within each block, from the top level to the lowest, aggregates become the prefixes of what they
- * stand for: the prefix of their block, then one merge after the other. Last, every block of items starts from its prefix. Each
- * step is bounded by a block, and all orders depend on the count alone.
+ * stand for: the prefix of their block, then one merge after the other. Last, every block of items starts from its prefix.
+ * Each step is bounded by a block, and all orders depend on the count alone.
  *
  * (A single pass with look-back would read items once; with operators that round, its usual form gives other bits each time,
  * since how far a tile looks back depends on who was faster.) */
@@ -57,7 +57,8 @@ static void aggregate_level(const scan *s, int l, int64_t block)
     for (int64_t i = first; i < end; i++) extend(s, sum, &any, partial_at(s, l - 1, i));
 }
 
-/* Aggregates of one block become prefixes. `prefix` is that of the block; the very first has none without an initial partial. */
+/* Aggregates of one block become prefixes. `start` is that of the block, NULL for the very first of a scan without an initial
+ * partial. */
 static void spread(const scan *s, int l, int64_t block, const void *start, unsigned char *prefix, unsigned char *next)
 {
     const int64_t count = s->level[l].count, first = block * s->run.op.block, end = block_end(s, block, count);

@@ -79,8 +79,8 @@ static void summary_leaf(const void *context, const void *item, int64_t index, v
     es_summary_block(&one, item, 1, partial);
 }
 
-/* δ = μb − μa, n = na + nb; the formulas stand in docs/folds.md. Multiplications are grouped so that nothing overflows for counts up
- * to 2^63: shares a = na/n and b = nb/n instead of counts. */
+/* δ = μb − μa, n = na + nb; the formulas stand in docs/folds.md. Multiplications are grouped so that nothing overflows for
+ * counts up to 2^63: shares a = na/n and b = nb/n instead of counts. */
 static void merge_moments(es_summary *l, const es_summary *r)
 {
     const double na = (double)l->count, nb = (double)r->count, n = na + nb;

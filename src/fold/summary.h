@@ -1,9 +1,10 @@
 /* summary.h: the kernels under the summary statistics: sums of powers about a pivot, over one block. Internal to fold/.
  *
- * Item i of the block's finite items goes to lane i mod 16; d = x − pivot, the pivot being the first finite item, and each lane adds
- * d, d², d³ = fma(d², d, ·) and d⁴ = fma(d², d², ·) in order; lanes fold in the fixed tree. Vector kernels do just that, so
- * they equal the plain-C one bit for bit. With an item of the block as pivot the central moments that follow are good: since
- * the pivot's own distance from the mean is part of each moment, what cancels is at most `count` times what stays. */
+ * Item i of the block's finite items goes to lane i mod 16; d = x − pivot, the pivot being the first finite item, and each
+ * lane adds d, d², d³ = fma(d², d, ·) and d⁴ = fma(d², d², ·) in order; lanes fold in the fixed tree. Vector kernels do just
+ * that, so they equal the plain-C one bit for bit. With an item of the block as pivot the central moments that follow are
+ * good: since the pivot's own distance from the mean is part of each moment, what cancels is at most `count` times what
+ * stays. */
 #ifndef ES_FOLD_SUMMARY_H
 #define ES_FOLD_SUMMARY_H
 

@@ -121,8 +121,14 @@ static inline void brackets_merge(const void *context, void *left, const void *r
 
 static inline es_operator brackets_operator(int64_t block)
 {
-    return (es_operator){.name = "brackets", .item = 1, .partial = sizeof(brackets), .answer = sizeof(brackets), .block = block,
-                         .identity = brackets_identity, .leaf = brackets_leaf, .merge = brackets_merge};
+    return (es_operator){.name = "brackets",
+                         .item = 1,
+                         .partial = sizeof(brackets),
+                         .answer = sizeof(brackets),
+                         .block = block,
+                         .identity = brackets_identity,
+                         .leaf = brackets_leaf,
+                         .merge = brackets_merge};
 }
 
 #endif

@@ -37,8 +37,9 @@ static void the_tree_is_the_one_in_the_header(void **state)
     static uint32_t items[MOST];
     fill(items, MOST);
     static const int64_t blocks[] = {1, 2, 3, 16, 100};
-    static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 99, 100, 101, 127, 128, 129, 255,
-                                    256, 257, 499, 500, 501, 1023, 1024, 1025, 1599, 1600, 1601, 4095, 4096, 4097, 4999};
+    static const int64_t sizes[] = {1,   2,   3,   4,    5,    7,    8,    9,    15,   16,   17,   31,   32,
+                                    33,  63,  64,  65,   99,   100,  101,  127,  128,  129,  255,  256,  257,
+                                    499, 500, 501, 1023, 1024, 1025, 1599, 1600, 1601, 4095, 4096, 4097, 4999};
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (int t = 0; t <= TEAMS; t++) {
@@ -103,7 +104,8 @@ static void empty_folds_give_the_identity_or_the_initial(void **state)
     }
 }
 
-/* Every segment has the bits that it would have alone: empty ones, single items, all of it, and a long one among short ones. */
+/* Every segment has the bits that it would have alone: empty ones, single items, all of it, and a long one among short
+ * ones. */
 static void segments_are_folds_of_their_own(void **state)
 {
     (void)state;

@@ -259,7 +259,8 @@ static void histograms(void **state)
     assert_int_equal(es_histogram_bin(&shape, -1), 0);
     assert_int_equal(es_histogram_bin(&shape, (double)nextafterf(1, 0)), 9);
     assert_int_equal(es_histogram_bin(&shape, 0), 5);
-    const es_histogram_shape none = {0, 1, 0, ES_ITEM_F32}, empty = {1, 1, 4, ES_ITEM_F32}, infinite = {-INFINITY, 1, 4, ES_ITEM_F32};
+    const es_histogram_shape none = {0, 1, 0, ES_ITEM_F32}, empty = {1, 1, 4, ES_ITEM_F32},
+                             infinite = {-INFINITY, 1, 4, ES_ITEM_F32};
     const es_histogram_shape *const bad[] = {&none, &empty, &infinite};
     const es_source source = es_source_array(numbers, 4, 1);
     for (int i = 0; i < 3; i++) {

@@ -35,8 +35,8 @@ static void brackets_have_every_prefix(void **state)
         expected[i + 1] = expected[i];
         brackets_merge(NULL, &expected[i + 1], &one);
     }
-    static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049,
-                                    MOST};
+    static const int64_t sizes[] = {0,  1,  2,   3,   4,   5,   7,   8,   9,    15,   16,   17,  63,
+                                    64, 65, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049, MOST};
     static const int64_t blocks[] = {2, 3, 8, 64, 1024};
     const brackets sentinel = {123, 456};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)

@@ -41,7 +41,8 @@ static void check_within(double got, long double exact, long double error)
 }
 
 /* Against two passes in long double. */
-static void check_against_two_passes(es_item_type type, const void *items, int64_t count, const es_summary *s, long double error)
+static void check_against_two_passes(es_item_type type, const void *items, int64_t count, const es_summary *s,
+                                     long double error)
 {
     long double sum = 0, m2 = 0, m3 = 0, m4 = 0;
     double min = INFINITY, max = -INFINITY;
