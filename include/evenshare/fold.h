@@ -12,7 +12,7 @@
  *                            .identity = zero, .leaf = leaf, .merge = merge};
  *   const es_source numbers = es_source_array(data, sizeof(float), count);
  *   double answer;
- *   es_fold(workers, &sum, &numbers, NULL, &answer);
+ *   es_fold(team, &sum, &numbers, NULL, &answer);
  *
  * An operator turns an item into a partial (leaf), joins two partials (merge, associative, not necessarily commutative), and
  * turns the last partial into an answer (finish). evenshare/operators.h has ready ones.
@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "evenshare/workers.h"
+#include "evenshare/team.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -85,12 +85,12 @@ es_source es_source_counting(int64_t count);
 
 /** Fold all items. With an `initial` partial the answer is finish(initial ⊕ items); NULL: none. ES_INVALID for a negative
  *  count or an operator that does not fit the source, ES_NO_MEMORY. */
-es_status es_fold(es_workers *workers, const es_operator *op, const es_source *source, const void *initial, void *answer);
+es_status es_fold(es_team *team, const es_operator *op, const es_source *source, const void *initial, void *answer);
 
 /** Fold each of `segments` segments: segment s is the items [offsets[s], offsets[s + 1]), and answers[s] has the bits that
  *  es_fold() over those items alone would give (indexes still count from the start of the source). Work is shared evenly,
  *  whether there are many short segments or a long one. `offsets` has segments + 1 entries that never fall. */
-es_status es_fold_segments(es_workers *workers, const es_operator *op, const es_source *source, const int64_t *offsets,
+es_status es_fold_segments(es_team *team, const es_operator *op, const es_source *source, const int64_t *offsets,
                            int64_t segments, const void *initial, void *answers);
 
 #ifdef __cplusplus

@@ -3,7 +3,7 @@
  *   const es_operator summary = es_operator_summary(ES_ITEM_BF16);
  *   const es_source weights = es_source_array(tensor, 2, count);
  *   es_summary s;
- *   es_fold(workers, &summary, &weights, NULL, &s);
+ *   es_fold(team, &summary, &weights, NULL, &s);
  *   printf("mean %g, deviation %g\n", s.mean, es_summary_deviation(&s));
  *
  * Each one's partial and answer are a struct below, computed in float64 unless it says otherwise. What becomes of NaN (quiet

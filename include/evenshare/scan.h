@@ -1,7 +1,7 @@
 /* evenshare/scan.h: every prefix of a fold.
  *
- *   es_scan(workers, &sum, &numbers, ES_SCAN_INCLUSIVE, NULL, out, sizeof *out);   // out[i] = numbers[0] ⊕ … ⊕ numbers[i]
- *   es_scan(workers, &sum, &numbers, ES_SCAN_EXCLUSIVE, NULL, out, sizeof *out);   // out[i] = numbers[0] ⊕ … ⊕ numbers[i − 1]
+ *   es_scan(team, &sum, &numbers, ES_SCAN_INCLUSIVE, NULL, out, sizeof *out);   // out[i] = numbers[0] ⊕ … ⊕ numbers[i]
+ *   es_scan(team, &sum, &numbers, ES_SCAN_EXCLUSIVE, NULL, out, sizeof *out);   // out[i] = numbers[0] ⊕ … ⊕ numbers[i − 1]
  *
  * The order depends on the count and the operator only, as in fold.h, so the bits do not depend on who did the work. It is
  * another order than a fold's, though: where ⊕ rounds, the last prefix may differ from es_fold() in its last bits. Items are
@@ -22,7 +22,7 @@ typedef enum es_scan_kind {
 
 /** Write source->count answers, `stride` bytes apart, from `out` on. `initial` as in es_fold(). In place is fine where out is
  *  the source's data and the strides are equal; otherwise they must not overlap. */
-es_status es_scan(es_workers *workers, const es_operator *op, const es_source *source, es_scan_kind kind, const void *initial,
+es_status es_scan(es_team *team, const es_operator *op, const es_source *source, es_scan_kind kind, const void *initial,
                   void *out, ptrdiff_t stride);
 
 #ifdef __cplusplus

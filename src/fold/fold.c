@@ -158,10 +158,10 @@ static void fold_job(void *argument, int w)
     const int64_t to = (int64_t)es_run_cut((uint64_t)f->segments, w + 1, f->workers);
     for (int64_t s = from; s < to; s++)
         if (f->offsets[s] > f->offsets[s + 1]) f->falls = true;
-    es_pool_meet(f->run.workers->pool);
+    es_pool_meet(f->run.team->pool);
     if (!f->falls) {
         fold_run(f, &f->worker[w], cut_for(f, w), cut_for(f, w + 1));
-        es_pool_meet(f->run.workers->pool);
+        es_pool_meet(f->run.team->pool);
         join_pieces(f, w);
     }
     es_run_leave(&saved);
@@ -186,7 +186,7 @@ static es_status lay_out(fold *f, int64_t items)
     if (!fits) return es_fail(ES_NO_MEMORY, "partials of %zu bytes for %d workers do not fit in memory", f->run.op.partial,
                               f->workers);
     unsigned char *at;
-    ES_TRY(es_workers_scratch(f->run.workers, bytes, &at));
+    ES_TRY(es_team_scratch(f->run.team, bytes, &at));
     f->worker = (worker *)(void *)at;
     at += rounded(sizeof(worker)) * workers;
     for (size_t w = 0; w < workers; w++) {
@@ -202,21 +202,21 @@ static es_status lay_out(fold *f, int64_t items)
     return ES_OK;
 }
 
-es_status es_fold_segments(es_workers *workers, const es_operator *op, const es_source *source, const int64_t *offsets,
+es_status es_fold_segments(es_team *team, const es_operator *op, const es_source *source, const int64_t *offsets,
                            int64_t segments, const void *initial, void *answers)
 {
     if (segments < 0) return es_fail(ES_INVALID, "%" PRId64 " segments", segments);
     fold f = {.offsets = offsets, .segments = segments, .answers = answers};
-    ES_TRY(es_run_begin(&f.run, workers, op, source, initial));
+    ES_TRY(es_run_begin(&f.run, team, op, source, initial));
     es_status status = ES_OK;
     if (segments > 0) {
-        f.workers = es_workers_count(f.run.workers);
+        f.workers = es_team_size(f.run.team);
         if (offsets[0] < 0 || offsets[segments] > source->count)
             status = es_fail(ES_INVALID, "segments from item %" PRId64 " to %" PRId64 " of %" PRId64, offsets[0],
                              offsets[segments], source->count);
         if (status == ES_OK) status = lay_out(&f, source->count);
         if (status == ES_OK) {
-            es_workers_run(f.run.workers, fold_job, &f);
+            es_team_run(f.run.team, fold_job, &f);
             if (f.falls) status = es_fail(ES_INVALID, "a segment ends before it begins");
         }
     }
@@ -224,9 +224,9 @@ es_status es_fold_segments(es_workers *workers, const es_operator *op, const es_
     return status;
 }
 
-es_status es_fold(es_workers *workers, const es_operator *op, const es_source *source, const void *initial, void *answer)
+es_status es_fold(es_team *team, const es_operator *op, const es_source *source, const void *initial, void *answer)
 {
     const int64_t offsets[2] = {0, source->count};
     if (source->count < 0) return es_fail(ES_INVALID, "a source of %" PRId64 " items", source->count);
-    return es_fold_segments(workers, op, source, offsets, 1, initial, answer);
+    return es_fold_segments(team, op, source, offsets, 1, initial, answer);
 }

@@ -29,9 +29,9 @@ static bool is_dense(const es_source *source)
     return source->item == 0 || (!source->generate && source->stride == (ptrdiff_t)source->item);
 }
 
-es_status es_run_begin(es_run *run, es_workers *workers, const es_operator *op, const es_source *source, const void *initial)
+es_status es_run_begin(es_run *run, es_team *team, const es_operator *op, const es_source *source, const void *initial)
 {
-    *run = (es_run){.op = *op, .source = *source, .initial = initial, .workers = workers};
+    *run = (es_run){.op = *op, .source = *source, .initial = initial, .team = team};
     const char *name = op->name ? op->name : "an operator without a name";
     if (!op->identity || !op->merge || (!op->leaf && !op->fold_block))
         return es_fail(ES_INVALID, "%s: an operator needs identity, merge, and leaf or fold_block", name);
@@ -50,16 +50,16 @@ es_status es_run_begin(es_run *run, es_workers *workers, const es_operator *op, 
             return es_fail(ES_INVALID, "%s: a block of %" PRId64 " items of %zu bytes", name, most, source->item);
         run->gather = (run->gather / ES_SCRATCH_ALIGNMENT + 1) * ES_SCRATCH_ALIGNMENT;
     }
-    if (!workers) {
-        ES_TRY(es_workers_open(1, &run->own));
-        run->workers = run->own;
+    if (!team) {
+        ES_TRY(es_team_open(1, &run->own));
+        run->team = run->own;
     }
     return ES_OK;
 }
 
 void es_run_end(es_run *run)
 {
-    es_workers_close(run->own);
+    es_team_close(run->own);
 }
 
 const void *es_run_items(const es_run *run, int64_t first, int64_t count, void *buffer)

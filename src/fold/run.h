@@ -5,21 +5,21 @@
 #include <fenv.h>
 
 #include "evenshare/fold.h"
-#include "share/workers.h"
+#include "share/team.h"
 
 /** A fold or scan in the making. */
 typedef struct es_run {
     es_operator op;          /**< with `block` filled in */
     es_source source;
     const void *initial;
-    es_workers *workers;     /**< never NULL */
-    es_workers *own;         /**< opened for this run, when the caller had none */
+    es_team *team;     /**< never NULL */
+    es_team *own;         /**< opened for this run, when the caller had none */
     size_t stride;           /**< bytes from one partial to the next in scratch memory */
     size_t gather;           /**< bytes of a block of items, 0 when they can be read where they are */
 } es_run;
 
 /** Check and complete; es_run_end() in any case once it succeeded. */
-es_status es_run_begin(es_run *run, es_workers *workers, const es_operator *op, const es_source *source, const void *initial);
+es_status es_run_begin(es_run *run, es_team *team, const es_operator *op, const es_source *source, const void *initial);
 void es_run_end(es_run *run);
 
 /** Items [first, first + count) side by side: in place, or brought to `buffer` (run->gather bytes). */

@@ -99,7 +99,7 @@ static void write_block(const scan *s, int64_t block, unsigned char *gather, uns
 static void scan_job(void *argument, int w)
 {
     scan *s = argument;
-    es_pool *pool = s->run.workers->pool;
+    es_pool *pool = s->run.team->pool;
     unsigned char *gather = s->scratch + s->each * (size_t)w;
     unsigned char *prefix = gather + s->run.gather, *one = prefix + s->run.stride;
     fenv_t saved;
@@ -143,7 +143,7 @@ static es_status lay_out(scan *s)
     if (!fits) return es_fail(ES_NO_MEMORY, "partials of %zu bytes for %" PRId64 " items do not fit in memory",
                               s->run.op.partial, s->run.source.count);
     unsigned char *at;
-    ES_TRY(es_workers_scratch(s->run.workers, bytes, &at));
+    ES_TRY(es_team_scratch(s->run.team, bytes, &at));
     s->scratch = at, at += s->each * workers;
     for (int l = 0; l < s->levels; l++) {
         s->level[l].partials = at;
@@ -152,20 +152,20 @@ static es_status lay_out(scan *s)
     return ES_OK;
 }
 
-es_status es_scan(es_workers *workers, const es_operator *op, const es_source *source, es_scan_kind kind, const void *initial,
+es_status es_scan(es_team *team, const es_operator *op, const es_source *source, es_scan_kind kind, const void *initial,
                   void *out, ptrdiff_t stride)
 {
     if (!op->leaf) return es_fail(ES_INVALID, "%s: a scan needs the operator's leaf", op->name ? op->name : "scan");
     if (op->block == 1) return es_fail(ES_INVALID, "%s: a scan needs blocks of 2 items or more", op->name ? op->name : "scan");
     scan s = {.kind = kind, .out = out, .out_stride = stride};
-    ES_TRY(es_run_begin(&s.run, workers, op, source, initial));
+    ES_TRY(es_run_begin(&s.run, team, op, source, initial));
     /* Aggregates and the last sweep must treat items alike: both go by leaf. */
     s.run.op.fold_block = NULL;
     es_status status = ES_OK;
     if (source->count > 0) {
-        s.workers = es_workers_count(s.run.workers);
+        s.workers = es_team_size(s.run.team);
         status = lay_out(&s);
-        if (status == ES_OK) es_workers_run(s.run.workers, scan_job, &s);
+        if (status == ES_OK) es_team_run(s.run.team, scan_job, &s);
     }
     es_run_end(&s.run);
     return status;

@@ -1,26 +1,26 @@
 /* The promise of fold.h: one order, stated in the header, whoever does the work. */
 #include "unit/fold_help.h"
 
-#include "evenshare/workers.h"
+#include "evenshare/team.h"
 #include "share/pool.h"
 
 static const int thread_counts[] = {1, 2, 3, 5, 16};
 enum { TEAMS = sizeof thread_counts / sizeof *thread_counts };
 
-static es_workers *team[TEAMS + 1]; /* the last is NULL: the caller alone */
+static es_team *team[TEAMS + 1]; /* the last is NULL: the caller alone */
 
 static int open_teams(void **state)
 {
     (void)state;
     for (int t = 0; t < TEAMS; t++)
-        if (es_workers_open(thread_counts[t], &team[t]) != ES_OK) return -1;
+        if (es_team_open(thread_counts[t], &team[t]) != ES_OK) return -1;
     return 0;
 }
 
 static int close_teams(void **state)
 {
     (void)state;
-    for (int t = 0; t < TEAMS; t++) es_workers_close(team[t]);
+    for (int t = 0; t < TEAMS; t++) es_team_close(team[t]);
     return 0;
 }
 
@@ -260,10 +260,10 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(es_fold_segments(team[2], &op, &source, falling, 3, NULL, answers), ES_INVALID);
     assert_int_equal(es_fold_segments(NULL, &op, &source, negative, 1, NULL, answers), ES_INVALID);
     assert_int_equal(es_fold_segments(NULL, &op, &source, outside, 0, NULL, answers), ES_OK);
-    es_workers *none;
-    assert_int_equal(es_workers_open(-1, &none), ES_INVALID);
-    assert_int_equal(es_workers_open(100000, &none), ES_INVALID);
-    assert_int_equal(es_workers_count(NULL), 1);
+    es_team *none;
+    assert_int_equal(es_team_open(-1, &none), ES_INVALID);
+    assert_int_equal(es_team_open(100000, &none), ES_INVALID);
+    assert_int_equal(es_team_size(NULL), 1);
 }
 
 int main(void)

@@ -6,18 +6,18 @@
 
 #include "base/half.h"
 
-static es_workers *three;
+static es_team *three;
 
 static int open_team(void **state)
 {
     (void)state;
-    return es_workers_open(3, &three) == ES_OK ? 0 : -1;
+    return es_team_open(3, &three) == ES_OK ? 0 : -1;
 }
 
 static int close_team(void **state)
 {
     (void)state;
-    es_workers_close(three);
+    es_team_close(three);
     return 0;
 }
 

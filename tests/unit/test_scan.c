@@ -5,20 +5,20 @@
 
 static const int thread_counts[] = {1, 2, 3, 16};
 enum { TEAMS = sizeof thread_counts / sizeof *thread_counts, MOST = 3000 };
-static es_workers *team[TEAMS + 1];
+static es_team *team[TEAMS + 1];
 
 static int open_teams(void **state)
 {
     (void)state;
     for (int t = 0; t < TEAMS; t++)
-        if (es_workers_open(thread_counts[t], &team[t]) != ES_OK) return -1;
+        if (es_team_open(thread_counts[t], &team[t]) != ES_OK) return -1;
     return 0;
 }
 
 static int close_teams(void **state)
 {
     (void)state;
-    for (int t = 0; t < TEAMS; t++) es_workers_close(team[t]);
+    for (int t = 0; t < TEAMS; t++) es_team_close(team[t]);
     return 0;
 }
 

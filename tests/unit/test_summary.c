@@ -159,8 +159,8 @@ static void one_answer(void **state)
     const int rounding = fegetround();
     static const int shifts[] = {1, 3, 4, 7, 8, 11, 12, 16, 0, 2};
     for (int run = 0; run < 10; run++) {
-        es_workers *team;
-        assert_int_equal(es_workers_open(run + 1, &team), ES_OK);
+        es_team *team;
+        assert_int_equal(es_team_open(run + 1, &team), ES_OK);
         memcpy(room + shifts[run], items, sizeof items);
         source = es_source_array(room + shifts[run], 2, MOST);
         fesetround(run % 2 ? FE_UPWARD : FE_TOWARDZERO);
@@ -173,7 +173,7 @@ static void one_answer(void **state)
         unsetenv("ES_INSTRUCTION_SET");
         assert_int_equal(es_fold(team, &plain, &source, NULL, &again), ES_OK);
         assert_memory_equal(&again, &first, sizeof first);
-        es_workers_close(team);
+        es_team_close(team);
     }
 }
 
