@@ -4,6 +4,9 @@
 
 #include "cli/options.h"
 
+extern const es_command es_command_run;
+extern const es_command es_command_score;
+extern const es_command es_command_inspect;
 extern const es_command es_command_bench;
 extern const es_command es_command_completion;
 

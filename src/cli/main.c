@@ -6,6 +6,9 @@
 #include "cli/commands.h"
 
 static const es_command *const commands[] = {
+    &es_command_run,
+    &es_command_score,
+    &es_command_inspect,
     &es_command_bench,
     &es_command_completion,
 };
@@ -34,8 +37,8 @@ static void print_man(void)
          ".SH SYNOPSIS\n.B evenshare\n.I COMMAND\n[MODEL] [options]\n.SH COMMANDS");
     for (size_t i = 0; i < COMMANDS; i++)
         printf(".TP\n.BR evenshare\\-%s (1)\n%s\n", commands[i]->name, commands[i]->summary);
-    puts(".SH MODELS\nMODEL is a .gguf file (the first part of a split one) or a Hugging Face folder. Without it the environment\n"
-         "variable\n.B ES_MODEL\nnames one, or the default model is used.\n"
+    puts(".SH MODELS\nMODEL is a .gguf file (the first part of a split one) or a Hugging Face folder.\n"
+         "Without it the environment variable\n.B ES_MODEL\nnames one, or the default model is used.\n"
          ".SH \"EXIT STATUS\"\n0: done; 1: failed; 2: the command line, the request or the model cannot be used as it is.");
 }
 
