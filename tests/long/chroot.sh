@@ -38,7 +38,7 @@ git clone -q --no-hardlinks . "$root/evenshare"
 environment=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 CI=true)
 while IFS= read -r -d '' entry; do
     case ${entry%%=*} in
-    PIP_* | SSL_CERT_* | REQUESTS_CA_BUNDLE | *_proxy | *_PROXY) environment+=("$entry") ;;
+    PIP_INDEX_URL | PIP_EXTRA_INDEX_URL | PIP_CERT | PIP_DEFAULT_TIMEOUT | SSL_CERT_* | REQUESTS_CA_BUNDLE | *_proxy | *_PROXY) environment+=("$entry") ;;
     esac
 done </proc/self/environ
 

@@ -13,7 +13,6 @@ BUILD, SOURCE = os.environ["ES_BUILD"], os.environ["ES_SOURCE"]
 EVENSHARE = os.path.join(BUILD, "evenshare")
 ORACLE = os.path.join(SOURCE, "tests", "data", "oracle")
 MODEL = os.environ.get("ES_MODEL") or os.path.join(SOURCE, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
-COMMANDS = ["run", "serve", "score", "inspect", "bench", "completion"]
 
 
 def evenshare(*arguments, stdin="", timeout=300):
@@ -56,7 +55,6 @@ class Words(unittest.TestCase):
 
     def test_each_command_explains_itself(self):
         for command in commands_there():
-            self.assertIn(command, COMMANDS)
             shown, asked = evenshare(command, "--help"), evenshare("help", command)
             self.assertEqual((shown.returncode, shown.stderr), (0, ""), command)
             self.assertEqual(shown.stdout, asked.stdout)
