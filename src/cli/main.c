@@ -67,7 +67,8 @@ int main(int argc, char **argv)
     }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
-        puts("evenshare " ES_VERSION);
+        if (argc > 2 && strcmp(argv[2], "--json") == 0) puts("{\"name\":\"evenshare\",\"version\":\"" ES_VERSION "\"}");
+        else puts("evenshare " ES_VERSION);
         return finish(0);
     }
     const bool help = strcmp(name, "help") == 0;

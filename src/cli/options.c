@@ -1,7 +1,7 @@
 /* options.c: parsing command lines against the tables of options.h.
  *
- * Everything an option is stands in its row: this file knows no option by name but --help and --man. A value is checked
- * completely (range, trailing characters) before it is stored, so that a command never sees half of a number. */
+ * Everything an option is stands in its row: this file knows no option by name but --help, --man and --version. A value is
+ * checked completely (range, trailing characters) before it is stored, so that a command never sees half of a number. */
 #include "cli/options.h"
 
 #include <errno.h>
@@ -342,6 +342,7 @@ int es_options_parse(const es_command *command, int argc, char **argv, void *set
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_and_end(command, es_options_help);
         if (strcmp(argv[i], "--man") == 0) return print_and_end(command, es_options_man);
+        if (strcmp(argv[i], "--version") == 0) return puts("evenshare " ES_VERSION) < 0;
     }
 
     bool options_end = false;

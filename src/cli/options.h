@@ -23,7 +23,8 @@
  *       ...
  *
  * --name=value, --name value, -n value and -nvalue are understood; "--" ends the options. Unknown, repeated and incomplete
- * options are refused with a sentence and exit code 2; --help and --man work everywhere without being in any table. */
+ * options are refused with a sentence and exit code 2; --help, --man and --version work everywhere without being
+ * in any table. */
 #ifndef ES_CLI_OPTIONS_H
 #define ES_CLI_OPTIONS_H
 

@@ -2,9 +2,13 @@
 agree with the reference."""
 import json
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import numpy
@@ -47,6 +51,8 @@ class Words(unittest.TestCase):
             done = evenshare(*arguments)
             self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
             self.assertIn("evenshare", done.stdout)
+        self.assertEqual(evenshare("run", "--version").stdout, evenshare("--version").stdout)
+        self.assertIn("version", json.loads(evenshare("--version", "--json").stdout))
 
     def test_no_command_is_a_mistake(self):
         done = evenshare()
@@ -239,6 +245,49 @@ class DefaultModel(unittest.TestCase):
         told = json.loads(evenshare("score", MODEL, "--text", "-", "--json", "--tokens", stdin=text).stdout)
         self.assertEqual("".join(entry["text"] for entry in told["token_logprobs"]), text)
         self.assertTrue(1 < told["perplexity"] < 100)
+
+    def test_an_interrupt_stops_the_answer_and_says_so(self):
+        command = [EVENSHARE, "run", MODEL, "--raw", "-p", "Once upon", "-n", "4000", "--ignore-eos", "-v"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            self.assertTrue(process.stdout.read(1))
+            process.send_signal(signal.SIGINT)
+            _, figures = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130)
+            self.assertIn(b"cancelled", figures)
+
+    def test_a_conversation_on_a_terminal(self):
+        child, terminal = pty.fork()
+        if child == 0:
+            os.environ.update(TERM="xterm", LANG="C.UTF-8")
+            os.execv(EVENSHARE, [EVENSHARE, "run", MODEL, "-n", "8", "--temp", "0"])
+        screen = ""
+
+        def wait_for(text):
+            nonlocal screen
+            until = time.monotonic() + 120
+            while text not in screen:
+                self.assertLess(time.monotonic(), until, screen)
+                if select.select([terminal], [], [], 1)[0]:
+                    screen += os.read(terminal, 4096).decode("utf-8", "replace")
+            screen = screen[screen.index(text) + len(text):]
+
+        def say(text):
+            os.write(terminal, text.encode())
+
+        wait_for("> ")
+        say("Hi\n")
+        wait_for("answer")
+        wait_for("> ")
+        say("discarded\x03/hel")
+        say("p\n")
+        wait_for("Ctrl-C")
+        wait_for("> ")
+        say("/nothing\n")
+        wait_for("there is no /nothing")
+        wait_for("> ")
+        say("\x04")
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        os.close(terminal)
 
     def test_empty_prompts_and_nul_bytes_are_refused(self):
         for stdin in ("", "\0"):
