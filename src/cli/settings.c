@@ -26,8 +26,8 @@ const es_option es_engine_option_rows[] = {
      .help = "tokens in one page of the cache, a power of two [64]"},
     {"memory", 0, ES_OPTION_SIZE, "BYTES", FIELD(memory), .min = 1, .max = ES_ANY,
      .help = "bytes for caches and workspaces, like 512M or 8G [from the machine's or cgroup's limit]"},
-    {"numeric", 0, ES_OPTION_CHOICE, "auto|f32", FIELD(numeric),
-     .help = "numeric mode: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
+    {"numeric", 0, ES_OPTION_TEXT, "MODE", FIELD(numeric),
+     .help = "numeric mode, f32 or auto: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", FIELD(attention), .fallback = "auto",
      .help = "who walks a long sequence: one thread (v1) or all of them (v2); changes no bit of an answer"},
     {0}};
@@ -77,7 +77,7 @@ es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine
     };
     if (out.page & (out.page - 1))
         return es_fail(ES_INVALID, "--page %d: must be a power of two from 16 to 512", out.page);
-    if (settings->numeric && strcmp(settings->numeric, "f32") == 0) out.numeric = ES_NUMERIC_F32;
+    if (settings->numeric) ES_TRY(es_numeric_parse(settings->numeric, &out.numeric));
     if (settings->attention && strcmp(settings->attention, "v1") == 0) out.attention = ES_ATTENTION_V1;
     if (settings->attention && strcmp(settings->attention, "v2") == 0) out.attention = ES_ATTENTION_V2;
     *options = out;
