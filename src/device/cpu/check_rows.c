@@ -38,27 +38,41 @@ void es_check_decode(es_case *c, es_dtype type)
 
 enum { MOST_TOKENS = 64 };
 
+/* A product of which the first `cut` columns come before the others. */
 typedef struct dot_arguments {
     const float *w, *x[MOST_TOKENS];
-    int64_t w_stride, columns;
-    int32_t rows, tokens;
-    const es_case_output *out;
+    int32_t rows, tokens, columns, cut;
+    int64_t w_stride;
+    const es_case_output *lanes, *out;
 } dot_arguments;
 
 static void run_dot(const es_kernels *kernels, void *arguments, int side)
 {
     const dot_arguments *a = arguments;
-    kernels->dot(a->w, a->w_stride, a->rows, a->x, a->tokens, a->columns, a->out->side[side]);
+    es_dot_tile tile = {.w = a->w, .w_stride = a->w_stride, .x = a->x, .rows = a->rows, .tokens = a->tokens,
+                        .columns = a->cut ? a->cut : a->columns, .first = true, .lanes = a->lanes->side[side]};
+    kernels->dot(&tile);
+    if (a->cut) {
+        tile.w += a->cut;
+        tile.x_offset = a->cut;
+        tile.columns = a->columns - a->cut;
+        tile.first = false;
+        kernels->dot(&tile);
+    }
+    kernels->fold(tile.lanes, a->rows, a->tokens, a->out->side[side]);
 }
 
-static dot_arguments new_dot(es_case *c, int32_t rows, int32_t tokens, int64_t columns, es_case_values values)
+static dot_arguments new_dot(es_case *c, int32_t rows, int32_t tokens, int32_t columns, es_case_values values)
 {
     dot_arguments a = {.rows = rows, .tokens = tokens, .columns = columns};
+    if (columns > ES_DOT_LANES) a.cut = es_case_draw(c, (columns - 1) / ES_DOT_LANES + 1) * ES_DOT_LANES;
     a.w_stride = columns + es_case_draw(c, 3);
     a.w = es_case_input(c, (rows - 1) * a.w_stride + columns, values);
     /* Each token's row is its own allocation of exactly its length. */
     for (int32_t t = 0; t < tokens; t++) a.x[t] = t < 16 ? es_case_input(c, columns, values) : a.x[t % 16];
-    a.out = es_case_new_output(c, "out", (int64_t)(tokens - 1) * ES_DOT_ROWS + rows, NULL);
+    const int64_t outputs = (int64_t)(tokens - 1) * ES_DOT_ROWS + rows;
+    a.lanes = es_case_new_output(c, "lanes", outputs * ES_DOT_LANES, NULL);
+    a.out = es_case_new_output(c, "out", outputs, NULL);
     return a;
 }
 
@@ -67,16 +81,17 @@ void es_check_dot(es_case *c, es_dtype type)
     (void)type;
     for (int32_t tokens = 1; tokens <= 13; tokens++)
         for (int32_t rows = 1; rows <= ES_DOT_ROWS; rows++) {
-            const int64_t columns = lengths[es_case_draw(c, LENGTHS - 4)];
+            const int32_t columns = lengths[es_case_draw(c, LENGTHS - 4)];
             dot_arguments a = new_dot(c, rows, tokens, columns, rows % 3 == 0 ? ES_VALUES_SPECIAL : ES_VALUES_PLAIN);
-            es_case_run(c, run_dot, &a, "%d rows, %d tokens, %d columns", rows, tokens, (int)columns);
+            es_case_run(c, run_dot, &a, "%d rows, %d tokens, %d columns cut at %d", rows, tokens, columns, a.cut);
         }
     for (int i = 0; i < LENGTHS; i++) {
         dot_arguments a = new_dot(c, 1 + i % ES_DOT_ROWS, 1 + i % 7, lengths[i], ES_VALUES_PLAIN);
-        es_case_run(c, run_dot, &a, "%d rows, %d tokens, %d columns", a.rows, a.tokens, lengths[i]);
+        es_case_run(c, run_dot, &a, "%d rows, %d tokens, %d columns cut at %d", a.rows, a.tokens, lengths[i], a.cut);
     }
-    dot_arguments a = new_dot(c, 16, MOST_TOKENS, 1024, ES_VALUES_PLAIN);
-    es_case_run_timed(c, run_dot, &a, "16 rows, 64 tokens, 1024 columns", 0, 2.0 * 16 * MOST_TOKENS * 1024);
+    dot_arguments a = new_dot(c, ES_DOT_ROWS, MOST_TOKENS, ES_DOT_COLUMNS, ES_VALUES_PLAIN);
+    a.cut = 0;
+    es_case_run_timed(c, run_dot, &a, "16 rows, 64 tokens, 512 columns", 0, 2.0 * 16 * MOST_TOKENS * ES_DOT_COLUMNS);
 }
 
 /* Every element-wise kernel reads up to five arrays and writes one. */

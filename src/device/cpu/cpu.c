@@ -196,7 +196,8 @@ static void cut_all(cutter *c, es_cpu *cpu)
     cpu->item = cut(c, cpu->item_capacity, sizeof *cpu->item);
     for (int w = 0; w < o->threads; w++) {
         es_cpu_worker *me = &cpu->worker[w];
-        me->panel = cut(c, ES_DOT_ROWS * o->columns, sizeof *me->panel);
+        me->panel = cut(c, ES_DOT_ROWS * ES_DOT_COLUMNS, sizeof *me->panel);
+        me->sums = cut(c, ES_DOT_TOKENS * ES_DOT_ROWS * ES_DOT_LANES, sizeof *me->sums);
         me->rows = cut(c, pointers, sizeof *me->rows);
         me->product = cut(c, (int64_t)o->rows * ES_DOT_ROWS, sizeof *me->product);
         if (!group) continue;

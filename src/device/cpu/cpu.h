@@ -52,7 +52,8 @@ typedef struct es_attn_piece {
 
 /** What one worker needs, allocated when the device opens. */
 typedef struct es_cpu_worker {
-    float *panel;           /**< [16][columns] decoded weight rows */
+    float *panel;           /**< [16][512] decoded weight rows */
+    float *sums;            /**< [128 tokens][16][16] lanes of a product */
     const float **rows;     /**< [step rows] pointers */
     float *product;         /**< [step rows][16] */
     float *p, *lanes;       /**< attention scratch: [64 rows][64], [64 rows][16] */

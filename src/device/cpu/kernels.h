@@ -17,13 +17,28 @@
 /** Keys whose channels lie side by side in the cache: K is [head_dim][16] per block, V is [16][head_dim]. */
 #define ES_ATTN_BLOCK 16
 #define ES_ATTN_TILE_BLOCKS (ES_ATTN_TILE / ES_ATTN_BLOCK)
-/** Weight rows done together by one call of `dot`. */
+/** Weight rows, tokens and columns done together by one call of `dot`, at most: what it reads again and again stays in the
+ *  first-level cache, and the sums in the second. Columns are cut at multiples of this, which every block size divides. */
 #define ES_DOT_ROWS 16
+#define ES_DOT_TOKENS 128
+#define ES_DOT_COLUMNS 512
+#define ES_DOT_LANES 16
 /** State columns that one call of `delta_scan` takes at most, and the most key channels. */
 #define ES_DELTA_COLUMNS 64
 #define ES_DELTA_KEY_DIM 256
 /** The most channels of a DeltaNet head, key or value. */
 #define ES_DELTA_MOST_HEAD_DIM 1024
+
+/** A piece of a product: some columns of some weight rows, times the same columns of some tokens. */
+typedef struct es_dot_tile {
+    const float *w;         /**< row r at + r · w_stride, [columns] */
+    int64_t w_stride;
+    const float *const *x;  /**< token t at x[t] + x_offset, [columns] */
+    int64_t x_offset;
+    int32_t rows, tokens, columns;
+    bool first;             /**< the sums count as zero */
+    float *lanes;           /**< [tokens][16 rows][16] sums, column i in lane i mod 16; read and written */
+} es_dot_tile;
 
 /** One tile of keys for query rows that share a KV head. */
 typedef struct es_attn_tile {
@@ -55,9 +70,12 @@ typedef struct es_delta_tile {
 typedef struct es_kernels {
     es_decode_fn decode[ES_DTYPES];
 
-    /** out[t · 16 + r] = Σ_i w[r · w_stride + i] · x[t][i], i < columns, for r < rows ≤ 16 and t < tokens. */
-    void (*dot)(const float *w, int64_t w_stride, int32_t rows, const float *const *x, int32_t tokens, int64_t columns,
-                float *out);
+    /** lanes[t][r] += the products of columns i, lane i mod 16, in order. A whole product calls it for one piece of columns
+     *  after the other; where they are cut (at multiples of 16) no sum can see. */
+    void (*dot)(const es_dot_tile *tile);
+
+    /** out[t · 16 + r] = the sixteen lanes of each sum as one, for r < rows ≤ 16 and t < tokens. */
+    void (*fold)(const float *lanes, int32_t rows, int32_t tokens, float *out);
 
     /** out = x · (1 / sqrt(Σx²/n + eps)) · w. In place is fine. */
     void (*rmsnorm)(const float *x, const float *w, float *out, int32_t n, float eps);

@@ -1,27 +1,42 @@
 /* run_matmul.c: matrix products, shared out by weight rows.
  *
- * A unit is 16 weight rows times all rows of the step. Its weight rows are decoded to float32 once (into a panel that stays
- * in the second-level cache) and used for every token, so a token's result does not depend on how many there are: one
- * accumulator set per output, over the whole inner dimension, in the order of the kernel's contract. */
+ * A unit is 16 weight rows times all rows of the step. Columns pass in pieces of 512: the sixteen weight rows' piece is decoded
+ * to float32 into a panel that stays in the first-level cache, and serves up to 128 tokens. An output has sixteen lanes of its
+ * own from the first column to the last, so that neither its company nor the pieces change a bit of it. */
 #include "device/cpu/cpu.h"
+
+/* The columns [from, from + columns) of a block as floats: where they are, or decoded into the worker's panel. */
+static void find_weights(const es_cpu *cpu, const es_cpu_block *block, int64_t from, float *panel, es_dot_tile *tile)
+{
+    /* Rows of many columns lie a power of two apart as often as not, and then share few sets of the first-level cache: what is
+     * read more than once is copied too. */
+    if (block->type == ES_F32 && tile->tokens < 4 && (uintptr_t)block->data % sizeof(float) == 0) {
+        tile->w = (const float *)(const void *)block->data + from;
+        tile->w_stride = block->columns;
+        return;
+    }
+    const size_t row_bytes = es_dtype_bytes(block->type, block->columns), skip = es_dtype_bytes(block->type, from);
+    for (int32_t r = 0; r < block->count; r++)
+        cpu->kernels.decode[block->type](block->data + (size_t)r * row_bytes + skip, panel + r * ES_DOT_COLUMNS,
+                                         tile->columns);
+    tile->w = panel;
+    tile->w_stride = ES_DOT_COLUMNS;
+}
 
 void es_cpu_product_block(es_cpu *cpu, const es_cpu_block *block, int worker)
 {
     es_cpu_worker *me = &cpu->worker[worker];
-    const size_t row_bytes = es_dtype_bytes(block->type, block->columns);
-    if (block->type == ES_F32 && (uintptr_t)block->data % sizeof(float) == 0) {
-        cpu->kernels.dot((const float *)(const void *)block->data, block->columns, block->count, block->x, block->tokens,
-                         block->columns, me->product);
-        return;
-    }
-    /* With one token, four rows at a time pass through the first-level cache; with many, sixteen rows are worth a panel. */
-    const int32_t step = block->tokens == 1 ? 4 : ES_DOT_ROWS;
-    for (int32_t r = 0; r < block->count; r += step) {
-        const int32_t some = block->count - r < step ? block->count - r : step;
-        for (int32_t i = 0; i < some; i++)
-            cpu->kernels.decode[block->type](block->data + (size_t)(r + i) * row_bytes, me->panel + i * block->columns,
-                                             block->columns);
-        cpu->kernels.dot(me->panel, block->columns, some, block->x, block->tokens, block->columns, me->product + r);
+    for (int32_t t = 0; t < block->tokens; t += ES_DOT_TOKENS) {
+        es_dot_tile tile = {.x = block->x + t, .rows = block->count, .lanes = me->sums,
+                            .tokens = block->tokens - t < ES_DOT_TOKENS ? block->tokens - t : ES_DOT_TOKENS};
+        for (int64_t from = 0; from < block->columns; from += ES_DOT_COLUMNS) {
+            tile.columns = (int32_t)(block->columns - from < ES_DOT_COLUMNS ? block->columns - from : ES_DOT_COLUMNS);
+            tile.x_offset = from;
+            tile.first = from == 0;
+            find_weights(cpu, block, from, me->panel, &tile);
+            cpu->kernels.dot(&tile);
+        }
+        cpu->kernels.fold(me->sums, block->count, tile.tokens, me->product + t * ES_DOT_ROWS);
     }
 }
 

@@ -4,40 +4,59 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/math.h"
 
-/* Σ a·b in 16 lanes; the missing elements of the last group count as 0·0. */
-static float dot_lanes(const float *a, const float *b, int64_t n)
+/* lane += a·b in 16 lanes; the missing elements of the last group count as 0·0. */
+static void add_products(float lane[ES_LANES], const float *a, const float *b, int64_t n)
 {
-    float lane[ES_LANES] = {0};
     for (int64_t i = 0; i < n; i += ES_LANES)
         for (int j = 0; j < ES_LANES; j++) {
             const bool there = i + j < n;
             lane[j] = fmaf(there ? a[i + j] : 0.0f, there ? b[i + j] : 0.0f, lane[j]);
         }
+}
+
+static float sum_of_squares(const float *x, int64_t n)
+{
+    float lane[ES_LANES] = {0};
+    add_products(lane, x, x, n);
     return es_fold_lanes(lane);
 }
 
-static void dot_ref(const float *w, int64_t w_stride, int32_t rows, const float *const *x, int32_t tokens, int64_t columns,
-                    float *out)
+static void dot_ref(const es_dot_tile *tile)
+{
+    for (int32_t t = 0; t < tile->tokens; t++)
+        for (int32_t r = 0; r < tile->rows; r++) {
+            const float *w = tile->w + r * tile->w_stride, *x = tile->x[t] + tile->x_offset;
+            float *lane = tile->lanes + (t * ES_DOT_ROWS + r) * ES_LANES;
+            for (int j = 0; j < ES_LANES && tile->first; j++) lane[j] = 0.0f;
+            add_products(lane, w, x, tile->columns);
+        }
+}
+
+static void fold_ref(const float *lanes, int32_t rows, int32_t tokens, float *out)
 {
     for (int32_t t = 0; t < tokens; t++)
-        for (int32_t r = 0; r < rows; r++) out[t * ES_DOT_ROWS + r] = dot_lanes(w + r * w_stride, x[t], columns);
+        for (int32_t r = 0; r < rows; r++) {
+            float lane[ES_LANES];
+            memcpy(lane, lanes + (t * ES_DOT_ROWS + r) * ES_LANES, sizeof lane);
+            out[t * ES_DOT_ROWS + r] = es_fold_lanes(lane);
+        }
 }
 
 static void rmsnorm_ref(const float *x, const float *w, float *out, int32_t n, float eps)
 {
-    const float scale = 1.0f / sqrtf(dot_lanes(x, x, n) / (float)n + eps);
+    const float scale = 1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps);
     for (int32_t i = 0; i < n; i++) out[i] = (x[i] * scale) * w[i];
 }
 
 static void unit_length_ref(const float *x, float *out, int32_t n, float eps, float scale)
 {
-    const float inverse = 1.0f / sqrtf(dot_lanes(x, x, n) + eps);
+    const float inverse = 1.0f / sqrtf(sum_of_squares(x, n) + eps);
     for (int32_t i = 0; i < n; i++) out[i] = (x[i] * inverse) * scale;
 }
 
 static void gated_norm_ref(const float *x, const float *w, const float *z, float *out, int32_t n, float eps)
 {
-    const float scale = 1.0f / sqrtf(dot_lanes(x, x, n) / (float)n + eps);
+    const float scale = 1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps);
     for (int32_t i = 0; i < n; i++) out[i] = ((x[i] * scale) * w[i]) * es_silu(z[i]);
 }
 
@@ -154,6 +173,7 @@ void es_kernels_reference(es_kernels *kernels)
 {
     *kernels = (es_kernels){
         .dot = dot_ref,
+        .fold = fold_ref,
         .rmsnorm = rmsnorm_ref,
         .unit_length = unit_length_ref,
         .gated_norm = gated_norm_ref,

@@ -50,49 +50,67 @@ INLINE void v_put(float *p, int64_t i, int64_t n, v16 a)
 }
 
 /* R weight rows by T tokens; R and T are constants after inlining, so `sum` lives in registers. */
-INLINE void dot_block(const float *w, int64_t w_stride, const float *const *x, int64_t columns, float *out, const int R,
-                      const int T)
+INLINE void dot_block(const es_dot_tile *tile, int32_t row, int32_t token, const int R, const int T)
 {
-    v16 sum[DOT_BLOCK_ROWS][DOT_BLOCK_TOKENS];
+    const float *w = tile->w + row * tile->w_stride, *x[DOT_MOST_TOKENS];
+    float *lanes = tile->lanes + (token * ES_DOT_ROWS + row) * ES_LANES;
+    const int begun = tile->first ? 0 : ES_LANES; /* no branch: nothing is loaded, or all of it */
+    v16 sum[DOT_MOST_ROWS][DOT_MOST_TOKENS];
+    for (int t = 0; t < T; t++) x[t] = tile->x[token + t] + tile->x_offset;
     for (int r = 0; r < R; r++)
-        for (int t = 0; t < T; t++) sum[r][t] = v_set(0.0f);
-    int64_t i = 0;
-    for (; i + ES_LANES <= columns; i += ES_LANES) {
-        v16 xs[DOT_BLOCK_TOKENS];
+        for (int t = 0; t < T; t++)
+            sum[r][t] = v_load_part(lanes + (t * ES_DOT_ROWS + r) * ES_LANES, begun);
+    int32_t i = 0;
+    for (; i + ES_LANES <= tile->columns; i += ES_LANES) {
+        v16 xs[DOT_MOST_TOKENS];
         for (int t = 0; t < T; t++) xs[t] = v_load(x[t] + i);
         for (int r = 0; r < R; r++) {
-            const v16 ws = v_load(w + r * w_stride + i);
+            const v16 ws = v_load(w + r * tile->w_stride + i);
             for (int t = 0; t < T; t++) sum[r][t] = v_fma(ws, xs[t], sum[r][t]);
         }
     }
-    if (i < columns)
-        for (int r = 0; r < R; r++)
-            for (int t = 0; t < T; t++)
-                sum[r][t] = v_fma(v_at(w + r * w_stride, i, columns), v_at(x[t], i, columns), sum[r][t]);
-    for (int t = 0; t < T; t++)
-        for (int r = 0; r < R; r++) out[t * ES_DOT_ROWS + r] = v_fold(sum[r][t]);
+    const int rest = tile->columns - i;
+    for (int r = 0; r < R && rest; r++)
+        for (int t = 0; t < T; t++)
+            sum[r][t] = v_fma(v_load_part(w + r * tile->w_stride + i, rest), v_load_part(x[t] + i, rest), sum[r][t]);
+    for (int r = 0; r < R; r++)
+        for (int t = 0; t < T; t++) v_store(lanes + (t * ES_DOT_ROWS + r) * ES_LANES, sum[r][t]);
 }
 
-INLINE void dot_rows(const float *w, int64_t w_stride, const float *const *x, int32_t tokens, int64_t columns, float *out,
-                     const int R)
+/* All rows by T tokens: as many rows at once as there are registers for, so that enough sums are under way. */
+INLINE void dot_tokens(const es_dot_tile *tile, int32_t token, const int R, const int T)
+{
+    int32_t row = 0;
+    for (; row + R <= tile->rows; row += R) dot_block(tile, row, token, R, T);
+    for (; row < tile->rows; row++) dot_block(tile, row, token, 1, T);
+}
+
+/* Token blocks outside, weight rows inside: a block of tokens stays in the first-level cache. */
+static void dot(const es_dot_tile *tile)
 {
     int32_t t = 0;
-    for (; t + DOT_BLOCK_TOKENS <= tokens; t += DOT_BLOCK_TOKENS)
-        dot_block(w, w_stride, x + t, columns, out + t * ES_DOT_ROWS, R, DOT_BLOCK_TOKENS);
-    for (; t < tokens; t++) dot_block(w, w_stride, x + t, columns, out + t * ES_DOT_ROWS, R, 1);
+    for (; t + DOT_MOST_TOKENS <= tile->tokens; t += DOT_MOST_TOKENS)
+        dot_tokens(tile, t, DOT_ROWS_FOR(DOT_MOST_TOKENS), DOT_MOST_TOKENS);
+    switch (tile->tokens - t) {
+    case 1: dot_tokens(tile, t, DOT_ROWS_FOR(1), 1); break;
+#if DOT_MOST_TOKENS > 2
+    case 2: dot_tokens(tile, t, DOT_ROWS_FOR(2), 2); break;
+    case 3: dot_tokens(tile, t, DOT_ROWS_FOR(3), 3); break;
+    case 4: dot_tokens(tile, t, DOT_ROWS_FOR(4), 4); break;
+    case 5: dot_tokens(tile, t, DOT_ROWS_FOR(5), 5); break;
+#endif
+    default: break;
+    }
 }
 
-static void dot(const float *w, int64_t w_stride, int32_t rows, const float *const *x, int32_t tokens, int64_t columns,
-                float *out)
+static void fold(const float *lanes, int32_t rows, int32_t tokens, float *out)
 {
-    /* Token blocks outside, weight rows inside: a block of tokens stays in the first-level cache. */
-    const int32_t step = 2 * DOT_BLOCK_TOKENS;
-    for (int32_t t = 0; t < tokens; t += step) {
-        const int32_t some = tokens - t < step ? tokens - t : step;
-        int32_t r = 0;
-        for (; r + DOT_BLOCK_ROWS <= rows; r += DOT_BLOCK_ROWS)
-            dot_rows(w + r * w_stride, w_stride, x + t, some, columns, out + t * ES_DOT_ROWS + r, DOT_BLOCK_ROWS);
-        for (; r < rows; r++) dot_rows(w + r * w_stride, w_stride, x + t, some, columns, out + t * ES_DOT_ROWS + r, 1);
+    for (int32_t t = 0; t < tokens; t++) {
+        const float *from = lanes + t * ES_DOT_ROWS * ES_LANES;
+        if (rows == ES_DOT_ROWS)
+            v_fold_16(from, out + t * ES_DOT_ROWS);
+        else
+            for (int32_t r = 0; r < rows; r++) out[t * ES_DOT_ROWS + r] = v_fold(v_load(from + r * ES_LANES));
     }
 }
 
@@ -346,6 +364,7 @@ static void delta_scan(const es_delta_tile *tile)
 INLINE void fill_in(es_kernels *kernels, const char *name, es_decode_fn (*decode)(es_dtype))
 {
     kernels->dot = dot;
+    kernels->fold = fold;
     kernels->rmsnorm = rmsnorm;
     kernels->unit_length = unit_length;
     kernels->gated_norm = gated_norm;

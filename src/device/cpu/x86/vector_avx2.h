@@ -9,8 +9,9 @@ typedef struct v16 {
 } v16;
 
 /* Blocks of accumulators that fit 16 registers, two to a vector. */
-#define DOT_BLOCK_ROWS 2
-#define DOT_BLOCK_TOKENS 2
+#define DOT_MOST_ROWS 4
+#define DOT_MOST_TOKENS 2
+#define DOT_ROWS_FOR(tokens) ((tokens) == 1 ? 4 : 2)
 #define ATTN_BLOCK_ROWS 1
 
 static inline v16 v_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -53,6 +54,12 @@ static inline float v_fold(v16 x)
     __m128 q = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
+}
+
+/* Sixteen sums of sixteen lanes. */
+static inline void v_fold_16(const float *lanes, float *out)
+{
+    for (int i = 0; i < 16; i++) out[i] = v_fold(v_load(lanes + 16 * i));
 }
 
 static inline __m256 v_power_of_two_half(__m256 t)

@@ -7,8 +7,9 @@
 typedef __m512 v16;
 
 /* Blocks of accumulators that fit 32 registers. */
-#define DOT_BLOCK_ROWS 4
-#define DOT_BLOCK_TOKENS 6
+#define DOT_MOST_ROWS 8
+#define DOT_MOST_TOKENS 6
+#define DOT_ROWS_FOR(tokens) ((tokens) <= 3 ? 8 : 4)
 #define ATTN_BLOCK_ROWS 6
 
 static inline v16 v_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -31,6 +32,25 @@ static inline float v_fold(v16 a)
     __m128 q = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
+}
+
+/* Sixteen sums of sixteen lanes: the tree of v_fold, for pairs of sums side by side. Each level halves the lanes of a sum and
+ * doubles the sums of a register. */
+static inline void v_fold_16(const float *lanes, float *out)
+{
+    __m512 a[8], b[4];
+    for (int i = 0; i < 8; i++) { /* sums i, i + 8: lanes 0–7 of one, then of the other */
+        const __m512 x = _mm512_loadu_ps(lanes + 16 * i), y = _mm512_loadu_ps(lanes + 16 * (i + 8));
+        a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xEE));
+    }
+    for (int i = 0; i < 4; i++) /* quarters: sums i, i + 8, i + 4, i + 12 */
+        b[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a[i], a[i + 4], 0x88), _mm512_shuffle_f32x4(a[i], a[i + 4], 0xDD));
+    /* Inside each quarter: lanes 0, 1 of two sums, then one lane of four. */
+    const __m512 c0 = _mm512_add_ps(_mm512_shuffle_ps(b[0], b[1], 0x44), _mm512_shuffle_ps(b[0], b[1], 0xEE));
+    const __m512 c1 = _mm512_add_ps(_mm512_shuffle_ps(b[2], b[3], 0x44), _mm512_shuffle_ps(b[2], b[3], 0xEE));
+    const __m512 d = _mm512_add_ps(_mm512_shuffle_ps(c0, c1, 0x88), _mm512_shuffle_ps(c0, c1, 0xDD));
+    /* Quarters hold sums 0–3, 8–11, 4–7, 12–15. */
+    _mm512_storeu_ps(out, _mm512_shuffle_f32x4(d, d, 0xD8));
 }
 
 /* 2^n from the rounding constant's sum t: its low bits, shifted into the exponent. */
