@@ -9,7 +9,8 @@
 es_status es_added_open(es_added_set *set, size_t count, size_t bytes)
 {
     *set = (es_added_set){0};
-    if (bytes >= INT32_MAX || count >= INT32_MAX) return es_fail(ES_UNSUPPORTED, "%zu bytes of added tokens are too many", bytes);
+    if (bytes >= INT32_MAX || count >= INT32_MAX)
+        return es_fail(ES_UNSUPPORTED, "%zu bytes of added tokens are too many", bytes);
     set->token_of_node = malloc((bytes + 1) * sizeof *set->token_of_node);
     set->tokens = calloc(count + 1, sizeof *set->tokens);
     if (!set->token_of_node || !set->tokens || !es_pair_table_open(&set->edges, bytes)) {

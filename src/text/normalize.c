@@ -91,7 +91,8 @@ static bool append_valid(const unsigned char *text, size_t bytes, buffer *b, es_
         at += (size_t)length;
     }
     if (!order(b)) return false;
-    const utf8proc_ssize_t n = utf8proc_normalize_utf32(b->data, (utf8proc_ssize_t)b->count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const utf8proc_ssize_t n =
+        utf8proc_normalize_utf32(b->data, (utf8proc_ssize_t)b->count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n < 0) return false;
     for (utf8proc_ssize_t i = 0; i < n; i++) es_text_put_codepoint(out, (unsigned)b->data[i]);
     return !out->failed;

@@ -12,17 +12,18 @@
 #define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
+#define QWEN35_WORDS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
+#define WORDS(digits) "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+
 static const struct {
     const char *pattern;
     es_split_function *next;
 } known[] = {
     [ES_SPLIT_GPT2] = {GPT2_PATTERN, es_split_gpt2},
     [ES_SPLIT_SMOLLM] = {GPT2_PATTERN, es_split_smollm},
-    [ES_SPLIT_LLAMA3] = {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES,
-                         es_split_llama3},
-    [ES_SPLIT_QWEN2] = {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES, es_split_qwen2},
-    [ES_SPLIT_QWEN35] = {CONTRACTIONS
-                         "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SPACES, es_split_qwen35},
+    [ES_SPLIT_LLAMA3] = {CONTRACTIONS WORDS("{1,3}") SPACES, es_split_llama3},
+    [ES_SPLIT_QWEN2] = {CONTRACTIONS WORDS("") SPACES, es_split_qwen2},
+    [ES_SPLIT_QWEN35] = {CONTRACTIONS QWEN35_WORDS SPACES, es_split_qwen35},
 };
 
 /* GGUF's names for the same five ways of cutting: one name per family of models, so several mean one pattern. */
@@ -56,8 +57,10 @@ es_status es_split_from_gguf(const char *pre, es_split *split)
     es_status status;
     if (!pre || strcmp(pre, "default") == 0)
         /* Such files were made before the key existed; whatever is guessed for them, some words come out cut wrongly. */
-        status = es_fail(ES_UNSUPPORTED, "the file does not say how its tokenizer cuts words (tokenizer.ggml.pre is %s); convert "
-                         "the model again with a current converter (known: %s)", pre ? "\"default\"" : "missing", names);
+        status = es_fail(ES_UNSUPPORTED,
+                         "the file does not say how its tokenizer cuts words (tokenizer.ggml.pre is %s); convert "
+                         "the model again with a current converter (known: %s)",
+                         pre ? "\"default\"" : "missing", names);
     else
         status = es_fail(ES_UNSUPPORTED, "tokenizer.ggml.pre is \"%.100s\", which is not supported; known are %s", pre, names);
     es_text_free(&list);

@@ -55,8 +55,8 @@ es_status es_split_regex_open(const char *pattern, const char *where, es_splitte
     if (!code) {
         PCRE2_UCHAR why[128] = "";
         pcre2_get_error_message(error, why, sizeof why);
-        return es_fail(ES_UNSUPPORTED, "%s: the split pattern \"%.200s\" is not one that PCRE2 understands: %s", where, pattern,
-                       (const char *)why);
+        return es_fail(ES_UNSUPPORTED, "%s: the split pattern \"%.200s\" is not one that PCRE2 understands: %s", where,
+                       pattern, (const char *)why);
     }
     /* Where no just-in-time compiler exists the interpreter does the same, more slowly. */
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
@@ -102,7 +102,8 @@ es_status es_split_regex_next(es_split_run *run)
         if (rc < 0) {
             PCRE2_UCHAR why[128] = "";
             pcre2_get_error_message(rc, why, sizeof why);
-            return es_fail(ES_INVALID, "the model's split pattern gave up on this text at byte %zu: %s", from, (const char *)why);
+            return es_fail(ES_INVALID, "the model's split pattern gave up on this text at byte %zu: %s", from,
+                           (const char *)why);
         }
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(run->match);
         run->found_begin = span[0] < run->at ? run->at : span[0];

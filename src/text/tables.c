@@ -40,8 +40,8 @@ static uint32_t hash_name(const char *left, size_t left_bytes, const char *right
     return (uint32_t)es_pair_hash(hash);
 }
 
-static es_name_slot *find_slot(const es_name_table *table, uint32_t hash, const char *left, size_t left_bytes, const char *right,
-                               size_t right_bytes)
+static es_name_slot *find_slot(const es_name_table *table, uint32_t hash, const char *left, size_t left_bytes,
+                               const char *right, size_t right_bytes)
 {
     const size_t bytes = left_bytes + right_bytes;
     for (size_t i = hash & table->mask;; i = (i + 1) & table->mask) {
@@ -62,7 +62,8 @@ bool es_name_table_add(es_name_table *table, const char *text, size_t bytes, int
     return true;
 }
 
-int32_t es_name_table_find2(const es_name_table *table, const char *left, size_t left_bytes, const char *right, size_t right_bytes)
+int32_t es_name_table_find2(const es_name_table *table, const char *left, size_t left_bytes, const char *right,
+                            size_t right_bytes)
 {
     const es_name_slot *slot = find_slot(table, hash_name(left, left_bytes, right, right_bytes), left, left_bytes, right,
                                          right_bytes);

@@ -25,7 +25,8 @@ void es_name_table_close(es_name_table *table);
 /** False when the name was there already: the first one stays. */
 bool es_name_table_add(es_name_table *table, const char *text, size_t bytes, int32_t value);
 /** The value of the name `left` + `right`, or −1. */
-int32_t es_name_table_find2(const es_name_table *table, const char *left, size_t left_bytes, const char *right, size_t right_bytes);
+int32_t es_name_table_find2(const es_name_table *table, const char *left, size_t left_bytes, const char *right,
+                            size_t right_bytes);
 int32_t es_name_table_find(const es_name_table *table, const char *text, size_t bytes);
 
 typedef struct es_pair_slot {

@@ -63,8 +63,8 @@ static es_status check_source(const es_tokenizer_source *s, size_t *bytes)
         if (!t->text) continue;
         if (t->bytes > INT32_MAX - total) return es_fail(ES_BAD_FILE, "%s: the tokens' texts are too long together", s->where);
         if (is_added(t) && t->bytes > ADDED_BYTES_MAX)
-            return es_fail(ES_UNSUPPORTED, "%s: added token %d has %zu bytes; at most %d are supported", s->where, (int)i, t->bytes,
-                           ADDED_BYTES_MAX);
+            return es_fail(ES_UNSUPPORTED, "%s: added token %d has %zu bytes; at most %d are supported", s->where, (int)i,
+                           t->bytes, ADDED_BYTES_MAX);
         total += t->bytes;
     }
     *bytes = total;

@@ -89,7 +89,8 @@ es_status es_tokenizer_encode(const es_tokenizer *tokenizer, const char *text, s
 {
     if (bytes > INT32_MAX) return es_fail(ES_TOO_LONG, "the text has %zu bytes; at most %d can be encoded", bytes, INT32_MAX);
     encoder e = {.t = tokenizer, .specials = (flags & ES_ENCODE_SPECIAL) != 0};
-    if (flags & ES_ENCODE_BOS && tokenizer->add_bos && tokenizer->bos != ES_NO_TOKEN) es_token_list_add(&e.out, tokenizer->bos);
+    if (flags & ES_ENCODE_BOS && tokenizer->add_bos && tokenizer->bos != ES_NO_TOKEN)
+        es_token_list_add(&e.out, tokenizer->bos);
 
     es_status status = encode_between(&e, (const unsigned char *)text, bytes, 0);
     if (status == ES_OK && !e.out.data) e.out.data = malloc(sizeof *e.out.data); /* no tokens, but something to free */

@@ -64,13 +64,14 @@ static es_status check_model(const reader *r, const json_t *model)
         return es_fail(ES_UNSUPPORTED, "%s: tokenizer model %.50s is not supported; byte-level BPE is", r->where,
                        type ? type : "without a type");
     if (is_true(model, "byte_fallback", false))
-        return es_fail(ES_UNSUPPORTED, "%s: a BPE with byte_fallback (SentencePiece) is not supported; byte-level BPE is", r->where);
+        return es_fail(ES_UNSUPPORTED, "%s: a BPE with byte_fallback (SentencePiece) is not supported; byte-level BPE is",
+                       r->where);
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < sizeof affixes / sizeof *affixes; i++) {
         const char *affix = json_string_value(json_object_get(model, affixes[i]));
         if (affix && *affix)
-            return es_fail(ES_UNSUPPORTED, "%s: %s \"%.50s\" is not supported; byte-level BPE without one is", r->where, affixes[i],
-                           affix);
+            return es_fail(ES_UNSUPPORTED, "%s: %s \"%.50s\" is not supported; byte-level BPE without one is", r->where,
+                           affixes[i], affix);
     }
     return ES_OK;
 }
@@ -80,7 +81,8 @@ static es_status check_number(const reader *r, const json_t *number, size_t entr
 {
     *id = json_is_integer(number) ? json_integer_value(number) : -1;
     if (*id < 0 || *id > INT32_MAX - 1 || (size_t)*id > entries * 2 + SPARE_NUMBERS)
-        return es_fail(ES_BAD_FILE, "%s: token \"%.100s\" has no sensible number (%zu tokens in all)", r->where, text, entries);
+        return es_fail(ES_BAD_FILE, "%s: token \"%.100s\" has no sensible number (%zu tokens in all)", r->where, text,
+                       entries);
     return ES_OK;
 }
 
@@ -93,8 +95,8 @@ static es_status place_vocabulary(reader *r, size_t entries)
         json_int_t id;
         ES_TRY(check_number(r, number, entries, text, &id));
         if (r->tokens[id].text)
-            return es_fail(ES_BAD_FILE, "%s: tokens \"%.100s\" and \"%.100s\" are both number %d", r->where, r->tokens[id].text,
-                           text, (int)id);
+            return es_fail(ES_BAD_FILE, "%s: tokens \"%.100s\" and \"%.100s\" are both number %d", r->where,
+                           r->tokens[id].text, text, (int)id);
         r->tokens[id] = (es_token_source){.text = text, .bytes = bytes, .kind = ES_TOKEN_NORMAL};
         if (id >= r->source.size) r->source.size = (int32_t)id + 1;
     }
@@ -114,8 +116,8 @@ static es_status place_added(reader *r, const json_t *added, size_t entries)
         const json_t *listed = json_object_get(r->vocabulary, text);
         es_token_source *place = &r->tokens[id];
         if ((place->text && strcmp(place->text, text) != 0) || (listed && json_integer_value(listed) != id))
-            return es_fail(ES_BAD_FILE, "%s: added token \"%.100s\" says it is number %d, the vocabulary says otherwise", r->where,
-                           text, (int)id);
+            return es_fail(ES_BAD_FILE, "%s: added token \"%.100s\" says it is number %d, the vocabulary says otherwise",
+                           r->where, text, (int)id);
         const bool special = is_true(token, "special", false);
         *place = (es_token_source){
             .text = text,
@@ -250,14 +252,16 @@ static es_status read_split(reader *r, const json_t *part)
     r->pattern = pattern;
     r->removes = strcmp(behavior, "Removed") == 0 && is_true(part, "invert", false);
     if (!r->removes && strcmp(behavior, "Isolated") != 0)
-        return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer Split with behavior %.50s is not supported; Isolated is", r->where, behavior);
+        return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer Split with behavior %.50s is not supported; Isolated is", r->where,
+                       behavior);
     return ES_OK;
 }
 
 static es_status read_pre_tokenizer(reader *r, const json_t *part)
 {
     const char *type = type_of(part);
-    if (r->byte_level) return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer %.50s after ByteLevel is not supported", r->where, type);
+    if (r->byte_level)
+        return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer %.50s after ByteLevel is not supported", r->where, type);
     if (strcmp(type, "ByteLevel") == 0) {
         if (is_true(part, "add_prefix_space", true))
             return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer ByteLevel with add_prefix_space is not supported", r->where);
@@ -272,7 +276,8 @@ static es_status read_pre_tokenizer(reader *r, const json_t *part)
         return ES_OK;
     }
     if (strcmp(type, "Split") == 0) return read_split(r, part);
-    return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer %.50s is not supported; ByteLevel, Digits and Split are", r->where, type);
+    return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer %.50s is not supported; ByteLevel, Digits and Split are", r->where,
+                   type);
 }
 
 /* What the pre-tokenizers mean together. */
@@ -284,7 +289,8 @@ static es_status choose_split(reader *r)
     if (r->pattern && r->use_regex)
         return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer Split before a ByteLevel with use_regex is not supported", r->where);
     if (r->removes && split == ES_SPLIT_REGEX)
-        return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer Split with behavior Removed is supported for known patterns only", r->where);
+        return es_fail(ES_UNSUPPORTED, "%s: pre-tokenizer Split with behavior Removed is supported for known patterns only",
+                       r->where);
     if (r->digits && split != ES_SPLIT_GPT2)
         return es_fail(ES_UNSUPPORTED, "%s: single digits before any but GPT-2's pattern are not supported", r->where);
     if (r->pattern || r->use_regex) {
@@ -324,7 +330,8 @@ static es_status read_post_processor(reader *r, const json_t *part)
     const char *type = type_of(part);
     if (strcmp(type, "ByteLevel") == 0) return ES_OK; /* about offsets only */
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(r, part);
-    return es_fail(ES_UNSUPPORTED, "%s: post-processor %.50s is not supported; ByteLevel and TemplateProcessing are", r->where, type);
+    return es_fail(ES_UNSUPPORTED, "%s: post-processor %.50s is not supported; ByteLevel and TemplateProcessing are", r->where,
+                   type);
 }
 
 /* A token of tokenizer_config.json: a string, or an object with its content. */

@@ -34,7 +34,8 @@ static es_status answer(const es_tokenizer *t, const char *text, uint32_t bytes,
     const char *piece = NULL;
     size_t piece_bytes = 0;
     for (size_t i = 0; i <= count && status == ES_OK; i++) {
-        status = i < count ? es_detokenizer_add(d, tokens[i], &piece, &piece_bytes) : es_detokenizer_finish(d, &piece, &piece_bytes);
+        status = i < count ? es_detokenizer_add(d, tokens[i], &piece, &piece_bytes)
+                           : es_detokenizer_finish(d, &piece, &piece_bytes);
         if (status == ES_OK) es_text_append(&all, piece, piece_bytes);
     }
     if (status == ES_OK) {

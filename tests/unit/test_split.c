@@ -37,23 +37,26 @@ static void cut(const es_splitter *splitter, const char *text, size_t bytes, siz
     es_split_stop(&run);
 }
 
-/* SmolLM's two steps, one after the other: digits are set apart, then the pattern sees what lies between as texts of its own. */
+/* SmolLM's two steps, one after the other: digits are set apart, then the pattern sees what lies between as
+ * texts of its own. */
 static void cut_digits_first(const es_splitter *digits, const es_splitter *splitter, const char *text, size_t bytes, cuts *out)
 {
     static cuts pieces;
     pieces.count = 0;
     cut(digits, text, bytes, 0, &pieces);
     size_t begin = 0;
-    for (size_t i = 0; i < pieces.count; begin = pieces.end[i++]) cut(splitter, text + begin, pieces.end[i] - begin, begin, out);
+    for (size_t i = 0; i < pieces.count; begin = pieces.end[i++])
+        cut(splitter, text + begin, pieces.end[i] - begin, begin, out);
 }
 
 /* Characters of every class, the ones with a role in a pattern more often. */
 static unsigned random_character(uint64_t seed, uint64_t position)
 {
-    static const unsigned special[] = {'\'', '\'', '\'', ' ', ' ', ' ', '\n', '\r', '\t', 's', 't', 'm', 'd', 'r', 'e', 'v', 'l',
-                                       'S', 'T', 'R', 'E', 'L', 'D', 0x17F, '1', '2', '3', '0', 0xB2, 0x2167, 0x663, 'a', 'Z', 0xE9,
-                                       0x4E2D, 0x301, 0x20DD, 0x93E, '.', '!', '-', 0x20AC, 0x1F600, 0xA0, 0x85, 0x180E, 0x200B,
-                                       0x2028, 0x3000, 0x1C, 0x7F, 0, 0x0B, 0x1680, 0xFEFF, 0xE000, 0x10FFFF, 0x1D7D8, 0x2B0, 0x1C5};
+    static const unsigned special[] = {
+        '\'',   '\'',   '\'',   ' ',    ' ',    ' ',   '\n',   '\r',  '\t',   's',    't',    'm',      'd',     'r',   'e',
+        'v',    'l',    'S',    'T',    'R',    'E',   'L',    'D',   0x17F,  '1',    '2',    '3',      '0',     0xB2,  0x2167,
+        0x663,  'a',    'Z',    0xE9,   0x4E2D, 0x301, 0x20DD, 0x93E, '.',    '!',    '-',    0x20AC,   0x1F600, 0xA0,  0x85,
+        0x180E, 0x200B, 0x2028, 0x3000, 0x1C,   0x7F,  0,      0x0B,  0x1680, 0xFEFF, 0xE000, 0x10FFFF, 0x1D7D8, 0x2B0, 0x1C5};
     const double u = es_random_unit(seed, 1, position, 0), v = es_random_unit(seed, 1, position, 1);
     if (u < 0.9) return special[(size_t)(v * (double)(sizeof special / sizeof *special))];
     return (unsigned)(v * (u < 0.97 ? 0x250 : 0x3000));
@@ -128,7 +131,8 @@ static void classes_agree_on_every_character(void **state)
     for (int i = 0; i < CLASSES; i++) {
         int error;
         PCRE2_SIZE at;
-        code[i] = pcre2_compile((PCRE2_SPTR)classes[i].pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &at, NULL);
+        code[i] =
+            pcre2_compile((PCRE2_SPTR)classes[i].pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &at, NULL);
         assert_non_null(code[i]);
     }
     es_text character = {0};
@@ -157,8 +161,9 @@ static void patterns_are_recognised_by_their_text(void **state)
     assert_int_equal(es_split_from_pattern("\\s+"), ES_SPLIT_REGEX);
     assert_null(es_split_pattern(ES_SPLIT_REGEX));
     /* As the files spell it. */
-    assert_string_equal(es_split_pattern(ES_SPLIT_QWEN2), "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?"
-                                                          "[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
+    assert_string_equal(es_split_pattern(ES_SPLIT_QWEN2),
+                        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?"
+                        "[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
 }
 
 static void words_are_the_matches_and_what_lies_between(void **state)
@@ -228,9 +233,16 @@ static void gguf_names_are_known_or_listed(void **state)
     static const struct {
         const char *pre;
         es_split split;
-    } names[] = {{"gpt-2", ES_SPLIT_GPT2}, {"gpt2", ES_SPLIT_GPT2}, {"smollm", ES_SPLIT_SMOLLM}, {"llama-bpe", ES_SPLIT_LLAMA3},
-                 {"llama3", ES_SPLIT_LLAMA3}, {"qwen2", ES_SPLIT_QWEN2}, {"deepseek-r1-qwen", ES_SPLIT_QWEN2},
-                 {"qwen35", ES_SPLIT_QWEN35}};
+    } names[] = {
+        {"gpt-2",            ES_SPLIT_GPT2  },
+        {"gpt2",             ES_SPLIT_GPT2  },
+        {"smollm",           ES_SPLIT_SMOLLM},
+        {"llama-bpe",        ES_SPLIT_LLAMA3},
+        {"llama3",           ES_SPLIT_LLAMA3},
+        {"qwen2",            ES_SPLIT_QWEN2 },
+        {"deepseek-r1-qwen", ES_SPLIT_QWEN2 },
+        {"qwen35",           ES_SPLIT_QWEN35}
+    };
     es_split split;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         split = ES_SPLIT_REGEX;

@@ -37,8 +37,8 @@ static vocabulary *start(void)
         v->tokens[b] = (es_token_source){.text = v->text[b], .bytes = t.bytes};
         es_text_free(&t);
     }
-    v->source = (es_tokenizer_source){.where = "test", .tokens = v->tokens, .size = 256, .merges = v->merges, .bos = ES_NO_TOKEN,
-                                      .eos = ES_NO_TOKEN};
+    v->source = (es_tokenizer_source){
+        .where = "test", .tokens = v->tokens, .size = 256, .merges = v->merges, .bos = ES_NO_TOKEN, .eos = ES_NO_TOKEN};
     return v;
 }
 
@@ -238,7 +238,8 @@ static void special_tokens_are_text_unless_asked_for(void **state)
 {
     (void)state;
     vocabulary *v = start();
-    const es_token end = add(v, "<e>", ES_TOKEN_CONTROL), think = add(v, "<t>", ES_TOKEN_USER), longer = add(v, "<e>>", ES_TOKEN_CONTROL);
+    const es_token end = add(v, "<e>", ES_TOKEN_CONTROL), think = add(v, "<t>", ES_TOKEN_USER),
+                   longer = add(v, "<e>>", ES_TOKEN_CONTROL);
     v->source.bos = end;
     es_tokenizer *t = build(v);
     EXPECT(t, "a<e>b", ES_ENCODE_SPECIAL, 'a', end, 'b');
