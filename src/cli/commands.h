@@ -5,6 +5,7 @@
 #include "cli/options.h"
 
 extern const es_command es_command_run;
+extern const es_command es_command_serve;
 extern const es_command es_command_score;
 extern const es_command es_command_inspect;
 extern const es_command es_command_bench;

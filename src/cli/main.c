@@ -7,6 +7,7 @@
 
 static const es_command *const commands[] = {
     &es_command_run,
+    &es_command_serve,
     &es_command_score,
     &es_command_inspect,
     &es_command_bench,

@@ -275,7 +275,7 @@ static es_status start_listening(es_server *server)
 
 /* ---- open, run, close ---- */
 
-static es_status check_options(const es_server_options *options)
+es_status es_server_check_options(const es_server_options *options)
 {
     if (strlen(options->host) > 255) return es_fail(ES_INVALID, "the address to listen on is too long");
     if (options->port < 0 || options->port > 65535) return es_fail(ES_INVALID, "a port is a number from 0 to 65535");
@@ -320,7 +320,7 @@ static es_status open_parts(es_server *server)
 
 es_status es_server_open(const es_backend *backend, const es_server_options *options, es_server **out)
 {
-    ES_TRY(check_options(options));
+    ES_TRY(es_server_check_options(options));
     es_server *server = calloc(1, sizeof *server);
     if (!server) return es_fail(ES_NO_MEMORY, "no memory for the server");
     signal(SIGPIPE, SIG_IGN);

@@ -36,6 +36,9 @@ typedef struct es_server_options {
 
 es_server_options es_server_default_options(void);
 
+/** ES_INVALID for options that are wrong or not safe together; es_server_open() asks this first, a command before it loads a
+ *  model. */
+es_status es_server_check_options(const es_server_options *options);
 /** Listen. ES_INVALID for options that are not safe together, ES_IO when the address cannot be had. SIGPIPE is ignored in
  *  this process from now on: a client that leaves must not end the server. */
 es_status es_server_open(const es_backend *backend, const es_server_options *options, es_server **server);
