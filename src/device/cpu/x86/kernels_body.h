@@ -212,11 +212,9 @@ INLINE float attn_softmax(const es_attn_tile *tile, int32_t row, int32_t valid)
         const v16 s = valid - j >= ES_LANES ? v_load(p + j) : v_keep_first(v_load(p + j), valid - j, lowest);
         most = v_max(s, most);
     }
-    float lane[ES_LANES], m = tile->m[row];
-    v_store(lane, most);
-    for (int i = 0; i < ES_LANES; i++)
-        if (lane[i] > m) m = lane[i];
-    m = m + 0.0f;
+    /* The greatest of the lanes, none of which is NaN, in any order: a zero becomes +0, as in the reference. */
+    const float greatest = v_greatest(most);
+    const float m = (greatest > tile->m[row] ? greatest : tile->m[row]) + 0.0f;
     const float correction = tile->m[row] == -INFINITY ? 0.0f : es_exp(tile->m[row] - m);
     tile->m[row] = m;
     v16 sum = v_mul(v_load(l), v_set(correction));
@@ -283,21 +281,19 @@ INLINE void attn_rows(const es_attn_tile *tile, int32_t row, const int R)
  * them sees a key, so that a row that sees none is left untouched. */
 static void attn_tile(const es_attn_tile *tile)
 {
-    for (int32_t row = 0; row < tile->rows;) {
-        int32_t together = 0;
+    for (int32_t row = 0, together; row < tile->rows; row += together) {
+        together = 0;
         while (together < ATTN_BLOCK_ROWS && row + together < tile->rows && tile->valid[row + together] > 0) together++;
-        if (together == ATTN_BLOCK_ROWS) {
-            attn_rows(tile, row, ATTN_BLOCK_ROWS);
-            row += ATTN_BLOCK_ROWS;
-        } else if (ATTN_BLOCK_ROWS > 4 && together >= 4) {
-            attn_rows(tile, row, ATTN_BLOCK_ROWS > 4 ? 4 : 1);
-            row += 4;
-        } else if (ATTN_BLOCK_ROWS > 2 && together >= 2) {
-            attn_rows(tile, row, ATTN_BLOCK_ROWS > 2 ? 2 : 1);
-            row += 2;
-        } else {
-            if (together) attn_rows(tile, row, 1);
-            row++;
+        switch (together) {
+        case 0: together = 1; break; /* this one sees nothing */
+#if ATTN_BLOCK_ROWS > 1
+        case 2: attn_rows(tile, row, 2); break;
+        case 3: attn_rows(tile, row, 3); break;
+        case 4: attn_rows(tile, row, 4); break;
+        case 5: attn_rows(tile, row, 5); break;
+        case 6: attn_rows(tile, row, 6); break;
+#endif
+        default: attn_rows(tile, row, 1); break;
         }
     }
 }
@@ -319,11 +315,14 @@ static void attn_merge(float *m, float *l, float *o, float m2, float l2, const f
 }
 
 /* C vectors of columns, whose state stays in the first-level cache for all rows; each column walks the key channels in
- * order. `s` is [key_dim][C · 16]. */
-INLINE void delta_columns(const es_delta_tile *tile, int32_t column, float *s, const int C)
+ * order. `scratch` is [key_dim][C · 16]; for a row or two the copy is not worth it, and the state is worked on where it is. */
+INLINE void delta_columns(const es_delta_tile *tile, int32_t column, float *scratch, const int C)
 {
-    const int32_t dk = tile->key_dim, width = C * ES_LANES;
-    for (int32_t i = 0; i < dk; i++)
+    const bool in_place = tile->rows <= 2 && !tile->fresh;
+    const int32_t dk = tile->key_dim;
+    const int64_t width = in_place ? tile->state_stride : C * ES_LANES;
+    float *s = in_place ? tile->state + column : scratch;
+    for (int32_t i = 0; i < dk && !in_place; i++)
         for (int c = 0; c < C; c++)
             v_store(s + i * width + c * ES_LANES,
                     tile->fresh ? v_set(0.0f) : v_load(tile->state + i * tile->state_stride + column + c * ES_LANES));
@@ -346,7 +345,7 @@ INLINE void delta_columns(const es_delta_tile *tile, int32_t column, float *s, c
             }
         for (int c = 0; c < C; c++) v_store(tile->out + t * tile->out_stride + column + c * ES_LANES, out[c]);
     }
-    for (int32_t i = 0; i < dk; i++)
+    for (int32_t i = 0; i < dk && !in_place; i++)
         for (int c = 0; c < C; c++)
             v_store(tile->state + i * tile->state_stride + column + c * ES_LANES, v_load(s + i * width + c * ES_LANES));
 }

@@ -48,6 +48,15 @@ static inline v16 v_keep_first(v16 x, int n, v16 rest)
                  _mm256_blendv_ps(rest.b, x.b, _mm256_castsi256_ps(v_mask(n - 8)))};
 }
 
+/* The greatest lane; there is no NaN. */
+static inline float v_greatest(v16 x)
+{
+    const __m256 half = _mm256_max_ps(x.a, x.b);
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_shuffle_ps(q, q, 1)));
+}
+
 static inline float v_fold(v16 x)
 {
     const __m256 half = _mm256_add_ps(x.a, x.b);

@@ -10,7 +10,7 @@ typedef __m512 v16;
 #define DOT_MOST_ROWS 8
 #define DOT_MOST_TOKENS 6
 #define DOT_ROWS_FOR(tokens) ((tokens) <= 3 ? 8 : 4)
-#define ATTN_BLOCK_ROWS 6
+#define ATTN_BLOCK_ROWS 6 /* or fewer */
 
 static inline v16 v_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
@@ -25,6 +25,9 @@ static inline v16 v_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); 
 /* a where a > b, else b: a NaN in a is passed over, as in `if (s > m) m = s`. */
 static inline v16 v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
 static inline v16 v_keep_first(v16 a, int n, v16 rest) { return _mm512_mask_mov_ps(rest, (__mmask16)((1u << n) - 1), a); }
+
+/* The greatest lane; there is no NaN. */
+static inline float v_greatest(v16 a) { return _mm512_reduce_max_ps(a); }
 
 static inline float v_fold(v16 a)
 {
