@@ -102,7 +102,8 @@ tpl_value tpl_item(tpl_run *run, tpl_value object, tpl_value key)
     case TPL_LIST:
     case TPL_TUPLE:
     case TPL_RANGE:
-        if (tpl_is_integer(key) && item_of_sequence(run, object, tpl_as_integer(key), &found)) return found;
+        if (tpl_is_integer(key) && item_of_sequence(run, object, tpl_as_integer(key), &found))
+            return tpl_is_markup(object) ? tpl_mark(run, found) : found;
         break;
     default: break;
     }
@@ -179,7 +180,10 @@ tpl_value tpl_slice(tpl_run *run, tpl_value object, const tpl_value bounds[3])
         return tpl_undefined(NULL);
     }
     if (!slice_bounds(run, bounds, tpl_length(object), &start, &stop, &step, &taken)) return tpl_undefined(NULL);
-    if (object.kind == TPL_STRING) return slice_string(run, object.string, start, step, taken);
+    if (object.kind == TPL_STRING) {
+        const tpl_value part = slice_string(run, object.string, start, step, taken);
+        return tpl_is_markup(object) ? tpl_mark(run, part) : part;
+    }
     if (object.kind == TPL_RANGE) {
         tpl_range *range = tpl_take(run, 1, sizeof *range);
         if (!range) return tpl_undefined(NULL);

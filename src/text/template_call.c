@@ -51,7 +51,7 @@ tpl_value tpl_call_native(tpl_run *run, const tpl_native *native, tpl_value self
     tpl_value slot[TPL_MAX_PARAMS];
     size_t required, all;
     if (run->status) return tpl_undefined(NULL);
-    if (native->call_raw) return native->call_raw(run, self, args);
+    if (native->call_raw) return native->call_raw(run, self, args); /* format keeps markup by itself */
     parameter_counts(native->params, &required, &all);
     for (size_t i = 0; i < TPL_MAX_PARAMS; i++) slot[i] = (tpl_value){.kind = TPL_ABSENT};
     if (args->count > all) {
@@ -73,7 +73,8 @@ tpl_value tpl_call_native(tpl_run *run, const tpl_native *native, tpl_value self
             tpl_fail(run, ES_INVALID, "%s() needs at least %zu arguments", native->name, required);
             return tpl_undefined(NULL);
         }
-    return native->call(run, self, slot);
+    const tpl_value result = native->call(run, self, slot);
+    return tpl_is_markup(self) ? tpl_keep_markup(run, native->name, result) : result;
 }
 
 static tpl_value call_joiner(struct tpl_joiner *joiner)
@@ -90,7 +91,10 @@ tpl_value tpl_call_value(tpl_run *run, tpl_value callee, const tpl_args *args)
     if (!tpl_enter(run)) return result;
     switch (callee.kind) {
     case TPL_FUNCTION: result = tpl_call_native(run, callee.native, tpl_none(), args); break;
-    case TPL_METHOD: result = tpl_call_native(run, callee.method->native, callee.method->self, args); break;
+    case TPL_METHOD:
+        result = tpl_call_native(run, callee.method->native, callee.method->self, args);
+        if (tpl_is_markup(callee.method->self)) result = tpl_mark(run, result);
+        break;
     case TPL_MACRO: result = tpl_macro_call(run, callee.macro, args); break;
     case TPL_JOINER: result = call_joiner(callee.joiner); break;
     default:

@@ -66,22 +66,23 @@ static tpl_value filter_string(tpl_run *run, tpl_value self, const tpl_value *ar
     return (tpl_value){.kind = TPL_STRING, .string = tpl_str(run, self)};
 }
 
+static tpl_value filter_safe(tpl_run *run, tpl_value self, const tpl_value *arg)
+{
+    return tpl_mark(run, filter_string(run, self, arg));
+}
+
 static tpl_value filter_escape(tpl_run *run, tpl_value self, const tpl_value *arg)
 {
     (void)arg;
-    const tpl_string *s = tpl_str(run, self);
+    return tpl_escape(run, self);
+}
+
+static tpl_value filter_forceescape(tpl_run *run, tpl_value self, const tpl_value *arg)
+{
+    (void)arg;
     tpl_builder out = {0};
-    for (size_t i = 0; i < s->bytes && tpl_step(run, i % 16 == 0); i++) {
-        switch (s->data[i]) {
-        case '&': tpl_puts(run, &out, "&amp;"); break;
-        case '<': tpl_puts(run, &out, "&lt;"); break;
-        case '>': tpl_puts(run, &out, "&gt;"); break;
-        case '\'': tpl_puts(run, &out, "&#39;"); break;
-        case '"': tpl_puts(run, &out, "&#34;"); break;
-        default: tpl_put(run, &out, s->data + i, 1);
-        }
-    }
-    return tpl_built(run, &out);
+    tpl_put_escaped(run, &out, tpl_str(run, self));
+    return tpl_mark(run, tpl_built(run, &out));
 }
 
 static tpl_value filter_indent(tpl_run *run, tpl_value self, const tpl_value *arg)
@@ -207,10 +208,10 @@ const tpl_native tpl_filters_text[] = {
     {"replace", "old new / count", filter_replace, NULL},
     {"center", "/ width", filter_center, NULL},
     {"string", "", filter_string, NULL},
-    {"safe", "", filter_string, NULL},
+    {"safe", "", filter_safe, NULL},
     {"escape", "", filter_escape, NULL},
     {"e", "", filter_escape, NULL},
-    {"forceescape", "", filter_escape, NULL},
+    {"forceescape", "", filter_forceescape, NULL},
     {"indent", "/ width first blank", filter_indent, NULL},
     {"truncate", "/ length killwords end leeway", filter_truncate, NULL},
     {"wordcount", "", filter_wordcount, NULL},

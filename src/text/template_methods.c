@@ -240,8 +240,9 @@ static tpl_value str_removesuffix(tpl_run *run, tpl_value self, const tpl_value 
 
 static tpl_value str_replace(tpl_run *run, tpl_value self, const tpl_value *arg)
 {
+    const tpl_value fresh = self.string->markup ? tpl_escape(run, arg[1]) : arg[1];
     return tpl_replace(run, self.string, tpl_arg_string(run, arg[0], "what is replaced"),
-                       tpl_arg_string(run, arg[1], "the replacement"), tpl_arg_integer(run, arg[2], -1, "count"));
+                       tpl_arg_string(run, fresh, "the replacement"), tpl_arg_integer(run, arg[2], -1, "count"));
 }
 
 static tpl_value str_join(tpl_run *run, tpl_value self, const tpl_value *arg)
@@ -250,7 +251,8 @@ static tpl_value str_join(tpl_run *run, tpl_value self, const tpl_value *arg)
     const tpl_list *items = tpl_iterate(run, arg[0]);
     for (size_t i = 0; i < items->count && tpl_step(run, 1); i++) {
         if (i) tpl_put_string(run, &out, self.string);
-        tpl_put_string(run, &out, tpl_arg_string(run, items->items[i], "what join() joins"));
+        const tpl_value item = self.string->markup ? tpl_escape(run, items->items[i]) : items->items[i];
+        tpl_put_string(run, &out, tpl_arg_string(run, item, "what join() joins"));
     }
     return tpl_built(run, &out);
 }

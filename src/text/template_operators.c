@@ -99,7 +99,8 @@ static tpl_value repeat(tpl_run *run, tpl_value a, int64_t times)
     if (a.kind == TPL_STRING) {
         tpl_builder out = {0};
         for (int64_t i = 0; i < times && a.string->bytes && tpl_step(run, 1); i++) tpl_put_string(run, &out, a.string);
-        return tpl_built(run, &out);
+        const tpl_value text = tpl_built(run, &out);
+        return a.string->markup ? tpl_mark(run, text) : text;
     }
     const tpl_value product = tpl_list_new(run, a.kind, 0);
     for (int64_t i = 0; i < times && a.list->count && !run->status; i++)
@@ -116,8 +117,11 @@ tpl_value tpl_arithmetic(tpl_run *run, int op, tpl_value a, tpl_value b)
     if (tpl_is_number(a) && tpl_is_number(b)) return on_reals(run, op, tpl_as_real(a), tpl_as_real(b));
     if (op == '+' && a.kind == b.kind && a.kind == TPL_STRING) {
         tpl_builder out = {0};
+        const bool markup = a.string->markup || b.string->markup;
+        if (markup) a = tpl_escape(run, a), b = tpl_escape(run, b);
         tpl_put_string(run, &out, a.string);
         tpl_put_string(run, &out, b.string);
+        if (markup) return tpl_mark(run, tpl_built(run, &out));
         return tpl_part(run, out.data ? out.data : "", out.bytes, a.string->points + b.string->points);
     }
     const bool a_repeats = a.kind == TPL_STRING || a.kind == TPL_LIST || a.kind == TPL_TUPLE;
@@ -201,7 +205,7 @@ static void put_padded(tpl_run *run, tpl_builder *out, const conversion *c, cons
     for (size_t i = 0; left && i < pad && tpl_step(run, 1); i++) tpl_puts(run, out, " ");
 }
 
-static void convert(tpl_run *run, tpl_builder *out, const conversion *c, tpl_value value)
+static void convert(tpl_run *run, tpl_builder *out, const conversion *c, tpl_value value, bool markup)
 {
     char text[512], sign = memchr(c->flags, '+', c->flag_count) ? '+' : memchr(c->flags, ' ', c->flag_count) ? ' ' : 0;
     if (c->kind == 's' || c->kind == 'r') {
@@ -210,7 +214,8 @@ static void convert(tpl_run *run, tpl_builder *out, const conversion *c, tpl_val
             tpl_put_str(run, &shown, value);
         else
             tpl_put_repr(run, &shown, value);
-        const tpl_value whole = tpl_built(run, &shown);
+        tpl_value whole = tpl_built(run, &shown);
+        if (markup && !(c->kind == 's' && tpl_is_markup(value))) whole = tpl_escape(run, whole);
         const size_t bytes = c->precision >= 0 ? tpl_offset(whole.string, (size_t)c->precision) : whole.string->bytes;
         put_padded(run, out, c, whole.string->data, bytes, false);
         return;
@@ -300,11 +305,12 @@ tpl_value tpl_percent(tpl_run *run, const tpl_string *format, tpl_value args)
             else value = tuple ? tuple->items[used] : args;
             used++;
         }
-        if (!run->status) convert(run, &out, &c, value);
+        if (!run->status) convert(run, &out, &c, value, format->markup);
     }
     /* Python minds unused values only where they can not be looked up by name. */
     const bool lookup = args.kind == TPL_DICT || args.kind == TPL_LIST || args.kind == TPL_RANGE || args.kind == TPL_UNDEFINED;
     if (!named && used < (tuple ? tuple->count : 1) && !lookup)
         tpl_fail(run, ES_INVALID, "the format uses fewer values than were given");
-    return tpl_built(run, &out);
+    const tpl_value text = tpl_built(run, &out);
+    return format->markup ? tpl_mark(run, text) : text;
 }

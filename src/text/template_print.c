@@ -159,7 +159,11 @@ void tpl_put_repr(tpl_run *run, tpl_builder *out, tpl_value value)
     case TPL_BOOL: tpl_puts(run, out, value.boolean ? "True" : "False"); return;
     case TPL_INT: tpl_put_integer(run, out, value.integer); return;
     case TPL_FLOAT: tpl_put_float(run, out, value.real); return;
-    case TPL_STRING: put_quoted(run, out, value.string); return;
+    case TPL_STRING:
+        if (value.string->markup) tpl_puts(run, out, "Markup(");
+        put_quoted(run, out, value.string);
+        if (value.string->markup) tpl_puts(run, out, ")");
+        return;
     case TPL_RANGE: put_range(run, out, value.range); return;
     default: break;
     }

@@ -157,7 +157,8 @@ bool tpl_cased(const tpl_string *string, bool upper)
 }
 
 /* "{}", "{0}", "{name}", each with .member and [item] behind; conversions and format specifications are refused. */
-static const char *put_field(tpl_run *run, tpl_builder *out, const char *p, const char *end, const tpl_args *args, size_t *automatic)
+static const char *put_field(tpl_run *run, tpl_builder *out, const char *p, const char *end, const tpl_args *args, bool markup,
+                             size_t *automatic)
 {
     const char *close = memchr(p, '}', (size_t)(end - p));
     const char *stop = close;
@@ -194,7 +195,7 @@ static const char *put_field(tpl_run *run, tpl_builder *out, const char *p, cons
         value = bracket ? tpl_path(run, value, name) : tpl_attribute(run, value, name.string);
         stop = bracket && q < close ? q + 1 : q;
     }
-    tpl_put_str(run, out, value);
+    tpl_put_str(run, out, markup ? tpl_escape(run, value) : value);
     return close + 1;
 }
 
@@ -206,7 +207,7 @@ tpl_value tpl_format(tpl_run *run, tpl_value self, const tpl_args *args)
     while (p < end && tpl_step(run, 1)) {
         const bool twice = p + 1 < end && p[1] == *p;
         if (*p == '{' && !twice) {
-            p = put_field(run, &out, p + 1, end, args, &automatic);
+            p = put_field(run, &out, p + 1, end, args, self.string->markup, &automatic);
         } else if (*p == '}' && !twice) {
             tpl_fail(run, ES_INVALID, "format(): a single '}' stands alone");
         } else {

@@ -48,6 +48,7 @@ typedef struct tpl_string {
     const char *data; /**< valid UTF-8, not NUL-terminated */
     size_t bytes;
     size_t points; /**< code points; equal to bytes when all is ASCII */
+    bool markup;   /**< made by |safe or |escape: what is joined to it gets escaped */
 } tpl_string;
 
 typedef struct tpl_list {
@@ -250,6 +251,16 @@ bool tpl_iterable(tpl_value value);
 const char *tpl_type_name(tpl_value value);
 /** Note that an operation met an undefined value; returns true if so. */
 bool tpl_refuse_undefined(tpl_run *run, tpl_value value);
+
+/* template_markup.c */
+bool tpl_is_markup(tpl_value value);
+/** The same text as markup; lists and tuples of strings are marked item by item, other values stay as they are. */
+tpl_value tpl_mark(tpl_run *run, tpl_value value);
+void tpl_put_escaped(tpl_run *run, tpl_builder *out, const tpl_string *string);
+/** str(value) as markup: escaped, unless it is markup already. */
+tpl_value tpl_escape(tpl_run *run, tpl_value value);
+/** What a filter made of markup: markup too, for those filters that keep it. */
+tpl_value tpl_keep_markup(tpl_run *run, const char *filter, tpl_value result);
 
 /* template_print.c */
 void tpl_put_str(tpl_run *run, tpl_builder *out, tpl_value value);

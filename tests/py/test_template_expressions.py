@@ -324,6 +324,54 @@ html|tojson
 html|e
 html|escape
 html|safe
+html|safe + '<'
+'<' + html|safe
+html|safe ~ '<'
+(html|safe)|e
+(html|e)|e
+html|forceescape|forceescape
+[html|safe]
+html|safe is escaped
+html is escaped
+(html|safe).upper() + '<'
+(html|safe)|upper + '<'
+(html|safe)|trim + '<'
+(html|safe)|replace('a', '<') + '<'
+(html|safe).replace('a', '<') + '<'
+(html|safe)|title + '<'
+(html|safe)|string + '<'
+(html|safe)|reverse + '<'
+(html|safe)|indent + '<'
+(html|safe)|center(40) + '<'
+(html|safe)|first + '<'
+(html|safe)|list
+(html|safe)[0] + '<'
+(html|safe)[1:4] + '<'
+(html|safe) * 2 + '<'
+(html|safe).split('=') 
+(html|safe).partition('=')
+(html|safe).join(['<', '&'])
+['<', html|safe]|join('<')
+(html|safe) % 1
+('%s %s'|safe) % ('<', html|safe)
+('%r'|safe) % '<'
+('%d'|safe) % 5 + '<'
+('%s'|safe)|format('<')
+('{}{}'|safe).format('<', html|safe)
+'{}'.format(html|safe) + '<'
+('<b>'|safe) == '<b>'
+('<b>'|safe)|tojson
+('<b>'|safe)|length
+('<b>'|safe)|truncate(2, true, '<') + '<'
+('<b>'|safe).title() + '<'
+5|safe + '<'
+n|safe
+nosuch|safe
+5|e + '<'
+('a'|safe) + 5
+('a'|safe) + n
+('a'|safe) in ['a']
+{('a'|safe): 1}['a']
 s|upper
 u|upper
 'straße'|upper
