@@ -7,11 +7,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char VARIABLES[] =
-    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": \"Gr\\u00fc\\u00dfe \\ud83c\\udf89\"},"
-    " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": [1, 2.5, true]}}}]},"
-    " {\"role\": \"tool\", \"content\": [{\"type\": \"text\", \"text\": \"12\"}]}], \"tools\": [{\"function\": {\"name\": \"f\"}}],"
-    " \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"n\": -3, \"f\": 1e300, \"e\": \"\", \"l\": [3, 1, 2], \"d\": {\"a\": 1}}";
+static const char VARIABLES[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", "
+                                "\"content\": \"Gr\\u00fc\\u00dfe \\ud83c\\udf89\"},"
+                                " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": "
+                                "\"f\", \"arguments\": {\"x\": [1, 2.5, true]}}}]},"
+                                " {\"role\": \"tool\", \"content\": [{\"type\": \"text\", \"text\": \"12\"}]}], \"tools\": "
+                                "[{\"function\": {\"name\": \"f\"}}],"
+                                " \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"n\": -3, \"f\": 1e300, \"e\": "
+                                "\"\", \"l\": [3, 1, 2], \"d\": {\"a\": 1}}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

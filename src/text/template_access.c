@@ -189,7 +189,8 @@ tpl_value tpl_slice(tpl_run *run, tpl_value object, const tpl_value bounds[3])
         if (!range) return tpl_undefined(NULL);
         const tpl_range *from = object.range;
         *range = (tpl_range){.count = taken};
-        if (__builtin_mul_overflow(from->step, step, &range->step) || __builtin_mul_overflow(start, from->step, &range->start) ||
+        if (__builtin_mul_overflow(from->step, step, &range->step) ||
+            __builtin_mul_overflow(start, from->step, &range->start) ||
             __builtin_add_overflow(from->start, range->start, &range->start) ||
             __builtin_mul_overflow(stop, from->step, &range->stop) ||
             __builtin_add_overflow(from->start, range->stop, &range->stop))

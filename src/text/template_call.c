@@ -63,7 +63,7 @@ tpl_value tpl_call_native(tpl_run *run, const tpl_native *native, tpl_value self
         const int at = parameter_named(native->params, args->names[i]);
         if (at < 0 || slot[at].kind != TPL_ABSENT) {
             tpl_fail(run, ES_INVALID, "%s() %s argument named '%.*s'", native->name, at < 0 ? "has no" : "got twice the",
-                     (int)(args->names[i]->bytes & 127), args->names[i]->data);
+                     tpl_shown(args->names[i], 100), args->names[i]->data);
             return tpl_undefined(NULL);
         }
         slot[at] = args->named[i];

@@ -191,7 +191,7 @@ static tpl_value eval_native(tpl_run *run, const tpl_node *node, tpl_value subje
     if (!run->status) run->line = node->line;
     if (!node->native)
         tpl_fail(run, ES_UNSUPPORTED, "there is no %s named '%.*s' here", node->kind == NODE_TEST ? "test" : "filter",
-                 (int)(node->value.string->bytes & 127), node->value.string->data);
+                 tpl_shown(node->value.string, 100), node->value.string->data);
     return run->status ? tpl_undefined(NULL) : tpl_call_native(run, node->native, subject, &call.args);
 }
 

@@ -182,14 +182,16 @@ static void bind_named_rest(tpl_run *run, const tpl_node *node, const tpl_args *
     if (node->op & MACRO_CALLER) {
         const tpl_value *caller = named_argument(args, &caller_name, used);
         bool parameter = false;
-        for (const tpl_node *param = node->first; param; param = param->next) parameter |= tpl_is(param->value.string, "caller");
+        for (const tpl_node *param = node->first; param; param = param->next)
+            parameter |= tpl_is(param->value.string, "caller");
         if (!parameter) tpl_scope_set(run, run->scope, &caller_name, caller ? *caller : tpl_undefined(&caller_name));
     }
     const tpl_value rest = tpl_dict_new(run, 0);
     for (size_t i = 0; i < args->named_count && !run->status; i++) {
         if (used[i]) continue;
         if (!(node->op & MACRO_KWARGS)) {
-            tpl_fail(run, ES_INVALID, "the macro has no parameter '%.*s'", (int)(args->names[i]->bytes & 127), args->names[i]->data);
+            tpl_fail(run, ES_INVALID, "the macro has no parameter '%.*s'", tpl_shown(args->names[i], 100),
+                     args->names[i]->data);
             return;
         }
         tpl_dict_set(run, rest.dict, (tpl_value){.kind = TPL_STRING, .string = args->names[i]}, args->named[i]);

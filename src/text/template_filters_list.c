@@ -61,7 +61,8 @@ static tpl_value filter_reverse(tpl_run *run, tpl_value self, const tpl_value *a
         return tpl_slice(run, self, bounds);
     }
     const tpl_list *items = tpl_iterate(run, self);
-    const tpl_value reversed = self.kind == TPL_STREAM ? tpl_list_new(run, TPL_LIST, items->count) : tpl_stream_new(run, items->count);
+    const tpl_value reversed =
+        self.kind == TPL_STREAM ? tpl_list_new(run, TPL_LIST, items->count) : tpl_stream_new(run, items->count);
     if (!run->status && reversed.kind == TPL_STREAM) reversed.list->label = "list_reverseiterator";
     for (size_t i = items->count; i-- > 0 && tpl_step(run, 1);) tpl_list_add(run, reversed.list, items->items[i]);
     return reversed;
@@ -72,12 +73,14 @@ static void merge_sort(tpl_run *run, tpl_value *keys, tpl_value *items, tpl_valu
 {
     for (size_t width = 1; width < count && !run->status; width *= 2) {
         for (size_t low = 0; low < count && !run->status; low += 2 * width) {
-            const size_t middle = low + width < count ? low + width : count, high = middle + width < count ? middle + width : count;
+            const size_t middle = low + width < count ? low + width : count,
+                         high = middle + width < count ? middle + width : count;
             size_t a = low, b = middle, n = 0;
             while (a < middle || b < high) {
                 bool right = a == middle;
                 if (a < middle && b < high && tpl_step(run, 1))
-                    right = reverse ? tpl_order(run, keys[a], keys[b], "<") == -1 : tpl_order(run, keys[b], keys[a], "<") == -1;
+                    right =
+                        reverse ? tpl_order(run, keys[a], keys[b], "<") == -1 : tpl_order(run, keys[b], keys[a], "<") == -1;
                 const size_t from = right ? b++ : a++;
                 room[2 * n] = keys[from];
                 room[2 * n++ + 1] = items[from];
@@ -256,7 +259,8 @@ static tpl_value filter_slice(tpl_run *run, tpl_value self, const tpl_value *arg
     const tpl_list *items = tpl_iterate(run, self);
     const tpl_value all = tpl_stream_new(run, 0);
     if (slices == 0) tpl_fail(run, ES_INVALID, "division by zero");
-    const int64_t each = slices > 0 ? (int64_t)items->count / slices : 0, extra = slices > 0 ? (int64_t)items->count % slices : 0;
+    const int64_t each = slices > 0 ? (int64_t)items->count / slices : 0,
+                  extra = slices > 0 ? (int64_t)items->count % slices : 0;
     size_t at = 0;
     for (int64_t i = 0; i < slices && tpl_step(run, 1); i++) {
         const tpl_value part = tpl_list_new(run, TPL_LIST, 0);
@@ -284,7 +288,7 @@ static tpl_value filter_map(tpl_run *run, tpl_value self, const tpl_args *args)
     if (!attribute) {
         const tpl_string *name = tpl_arg_string(run, args->count ? args->values[0] : tpl_none(), "map: the filter");
         filter = tpl_filter_find(name->data, name->bytes);
-        if (!filter) tpl_fail(run, ES_INVALID, "there is no filter named '%.*s' here", (int)(name->bytes & 127), name->data);
+        if (!filter) tpl_fail(run, ES_INVALID, "there is no filter named '%.*s' here", tpl_shown(name, 100), name->data);
         rest.values++;
         rest.count--;
     } else if (args->named_count > 1 + (otherwise != NULL)) {
@@ -313,7 +317,7 @@ static tpl_value keep_if(tpl_run *run, tpl_value self, const tpl_args *args, boo
     if (!run->status && args->count > skipped) {
         const tpl_string *name = tpl_arg_string(run, args->values[skipped], "the test");
         test = tpl_native_find(tpl_tests, name->data, name->bytes);
-        if (!test) tpl_fail(run, ES_INVALID, "there is no test named '%.*s' here", (int)(name->bytes & 127), name->data);
+        if (!test) tpl_fail(run, ES_INVALID, "there is no test named '%.*s' here", tpl_shown(name, 100), name->data);
         rest.values += skipped + 1;
         rest.count -= skipped + 1;
     }

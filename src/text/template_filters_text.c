@@ -116,8 +116,10 @@ static tpl_value filter_truncate(tpl_run *run, tpl_value self, const tpl_value *
     const tpl_string *tail = tpl_arg_string(run, end, "the end");
     const int64_t length = tpl_arg_integer(run, arg[0], 255, "the length");
     const int64_t leeway = arg[3].kind == TPL_NONE ? 5 : tpl_arg_integer(run, arg[3], 5, "the leeway");
-    if (length < (int64_t)tail->points || leeway < 0) tpl_fail(run, ES_INVALID, "truncate: the length is less than that of the end");
-    if (run->status || (tpl_length(self) >= 0 && (tpl_length(self) <= length || tpl_length(self) - length <= leeway))) return self;
+    if (length < (int64_t)tail->points || leeway < 0)
+        tpl_fail(run, ES_INVALID, "truncate: the length is less than that of the end");
+    if (run->status || (tpl_length(self) >= 0 && (tpl_length(self) <= length || tpl_length(self) - length <= leeway)))
+        return self;
     const tpl_string *s = tpl_arg_string(run, self, "what is truncated");
     if (run->status) return self;
     size_t keep = tpl_offset(s, (size_t)length - tail->points);
@@ -152,7 +154,8 @@ static void put_url(tpl_run *run, tpl_builder *out, const tpl_string *s, bool qu
     for (size_t i = 0; i < s->bytes && tpl_step(run, i % 16 == 0); i++) {
         const unsigned char c = (unsigned char)s->data[i];
         const char escaped[3] = {'%', hex[c >> 4], hex[c & 15]};
-        const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("_.-~", c));
+        const bool plain =
+            (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("_.-~", c));
         if (plain || (c == '/' && !query))
             tpl_put(run, out, s->data + i, 1);
         else if (c == ' ' && query)

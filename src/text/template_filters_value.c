@@ -54,7 +54,8 @@ static bool number_text(tpl_run *run, const tpl_string *string, char *out, size_
     size_t n = 0;
     for (size_t i = 0; i < trimmed.string->bytes; i++) {
         const char c = trimmed.string->data[i];
-        const bool digit_after = i + 1 < trimmed.string->bytes && strchr("0123456789abcdefABCDEF", trimmed.string->data[i + 1]);
+        const bool digit_after =
+            i + 1 < trimmed.string->bytes && strchr("0123456789abcdefABCDEF", trimmed.string->data[i + 1]);
         if (c == '_' && i > 0 && trimmed.string->data[i - 1] != '_' && digit_after) continue;
         if (c == '_' || (unsigned char)c <= ' ' || (unsigned char)c >= 0x7F || n + 1 >= room) return false;
         out[n++] = c;
@@ -82,7 +83,10 @@ static int parse_integer(tpl_run *run, const tpl_string *string, int64_t base, i
     const bool minus = *digits == '-';
     if (*digits == '-' || *digits == '+') digits++;
     const char prefix = *digits == '0' ? digits[1] : 0;
-    const int64_t implied = prefix == 'x' || prefix == 'X' ? 16 : prefix == 'o' || prefix == 'O' ? 8 : prefix == 'b' || prefix == 'B' ? 2 : 0;
+    const int64_t implied = prefix == 'x' || prefix == 'X'   ? 16
+                            : prefix == 'o' || prefix == 'O' ? 8
+                            : prefix == 'b' || prefix == 'B' ? 2
+                                                             : 0;
     if (implied && (base == 0 || base == implied)) digits += 2, base = implied;
     if (base == 0) {
         base = 10;
@@ -175,7 +179,8 @@ static tpl_value filter_round(tpl_run *run, tpl_value self, const tpl_value *arg
     const int64_t digits = tpl_arg_integer(run, arg[0], 0, "the precision");
     const tpl_string *method = arg[1].kind == TPL_ABSENT ? NULL : tpl_arg_string(run, arg[1], "the method");
     const bool up = method && tpl_is(method, "ceil"), down = method && tpl_is(method, "floor");
-    if (method && !up && !down && !tpl_is(method, "common")) tpl_fail(run, ES_INVALID, "round: the method is common, ceil or floor");
+    if (method && !up && !down && !tpl_is(method, "common"))
+        tpl_fail(run, ES_INVALID, "round: the method is common, ceil or floor");
     if (!tpl_refuse_undefined(run, self) && !tpl_is_number(self))
         tpl_fail(run, ES_INVALID, "a %s can not be rounded", tpl_type_name(self));
     if (run->status) return self;

@@ -85,7 +85,7 @@ static tpl_value global_raise(tpl_run *run, tpl_value self, const tpl_value *arg
 {
     (void)self;
     const tpl_string *text = tpl_str(run, arg[0]);
-    tpl_fail(run, ES_INVALID, "%.*s", (int)(text->bytes < 700 ? text->bytes : 700), text->data);
+    tpl_fail(run, ES_INVALID, "%.*s", tpl_shown(text, 700), text->data);
     return tpl_undefined(NULL);
 }
 

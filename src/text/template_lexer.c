@@ -152,7 +152,10 @@ static int hex_digits(const char *p, const char *end, int count, uint32_t *value
     uint32_t v = 0;
     for (int i = 0; i < count; i++) {
         const char c = p + i < end ? p[i] : 'x';
-        const int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        const int d = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
         if (d < 0) return 0;
         v = v * 16 + (uint32_t)d;
     }
@@ -276,7 +279,8 @@ static void lex_operator(lexer *lex)
     static const struct {
         const char *text;
         int op;
-    } two[] = {{"**", OP_POWER}, {"//", OP_FLOOR}, {"==", OP_EQUAL}, {"!=", OP_UNEQUAL}, {"<=", OP_LESS_EQUAL}, {">=", OP_GREATER_EQUAL}};
+    } two[] = {{"**", OP_POWER},   {"//", OP_FLOOR},      {"==", OP_EQUAL},
+               {"!=", OP_UNEQUAL}, {"<=", OP_LESS_EQUAL}, {">=", OP_GREATER_EQUAL}};
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
         if (at(lex, lex->p, two[i].text)) {
             add(lex, TOKEN_OPERATOR)->op = two[i].op;

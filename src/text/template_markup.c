@@ -53,7 +53,8 @@ tpl_value tpl_escape(tpl_run *run, tpl_value value)
 
 tpl_value tpl_keep_markup(tpl_run *run, const char *filter, tpl_value result)
 {
-    static const char *const keeping[] = {"upper", "lower", "capitalize", "trim", "center", "indent", "truncate", "reverse", "format"};
+    static const char *const keeping[] = {"upper",  "lower",    "capitalize", "trim",  "center",
+                                          "indent", "truncate", "reverse",    "format"};
     if (result.kind != TPL_STRING || result.string->markup) return result;
     for (size_t i = 0; i < sizeof keeping / sizeof *keeping; i++)
         if (strcmp(filter, keeping[i]) == 0) return tpl_mark(run, result);

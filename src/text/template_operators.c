@@ -198,7 +198,8 @@ static void put_padded(tpl_run *run, tpl_builder *out, const conversion *c, cons
 {
     const bool left = memchr(c->flags, '-', c->flag_count), zero = number && !left && memchr(c->flags, '0', c->flag_count);
     const size_t points = tpl_points(text, bytes), width = c->width > 0 ? (size_t)c->width : 0;
-    const size_t pad = width > points ? width - points : 0, sign = zero && bytes && (*text == '-' || *text == '+' || *text == ' ');
+    const size_t pad = width > points ? width - points : 0,
+                 sign = zero && bytes && (*text == '-' || *text == '+' || *text == ' ');
     tpl_put(run, out, text, sign);
     for (size_t i = 0; !left && i < pad && tpl_step(run, 1); i++) tpl_puts(run, out, zero ? "0" : " ");
     tpl_put(run, out, text + sign, bytes - sign);

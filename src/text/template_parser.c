@@ -69,7 +69,7 @@ void tpl_unexpected(tpl_parser *parser, const char *wanted)
     const tpl_token *token = tpl_peek(parser);
     if (token->kind == TOKEN_NAME)
         tpl_fail(parser->run, ES_BAD_FILE, "expected %s, found '%.*s'", wanted,
-                 (int)(token->value.string->bytes < 100 ? token->value.string->bytes : 100), token->value.string->data);
+                 tpl_shown(token->value.string, 100), token->value.string->data);
     else if (token->kind == TOKEN_OPERATOR && token->op < 256)
         tpl_fail(parser->run, ES_BAD_FILE, "expected %s, found '%c'", wanted, token->op);
     else
@@ -251,7 +251,8 @@ static tpl_node *parse_subscript(tpl_parser *parser)
     tpl_expect_op(parser, ':');
     tpl_node *node = tpl_node_new(parser, NODE_SLICE);
     node->a = start;
-    if (!tpl_peek_op(parser, ':') && !tpl_peek_op(parser, ']') && !tpl_peek_op(parser, ',')) node->b = tpl_parse_expression(parser);
+    if (!tpl_peek_op(parser, ':') && !tpl_peek_op(parser, ']') && !tpl_peek_op(parser, ','))
+        node->b = tpl_parse_expression(parser);
     if (tpl_take_op(parser, ':') && !tpl_peek_op(parser, ']') && !tpl_peek_op(parser, ','))
         node->c = tpl_parse_expression(parser);
     return node;
@@ -350,7 +351,7 @@ static void check_known(tpl_parser *parser, tpl_node *node, const tpl_string *na
 {
     node->value = (tpl_value){.kind = TPL_STRING, .string = name};
     if (!node->native && !parser->ifs)
-        tpl_fail(parser->run, ES_UNSUPPORTED, "there is no %s named '%.*s' here", what, (int)(name->bytes & 127), name->data);
+        tpl_fail(parser->run, ES_UNSUPPORTED, "there is no %s named '%.*s' here", what, tpl_shown(name, 100), name->data);
 }
 
 tpl_node *tpl_parse_filters(tpl_parser *parser, tpl_node *node, bool first)
@@ -379,7 +380,8 @@ static tpl_node *parse_test(tpl_parser *parser, tpl_node *subject)
     } else if (tpl_peek_name(parser, "is")) {
         tpl_fail(parser->run, ES_BAD_FILE, "tests can not be chained with 'is'");
     } else if ((token->kind == TOKEN_NAME && !is_name(token, "else") && !is_name(token, "or") && !is_name(token, "and")) ||
-               token->kind == TOKEN_STRING || token->kind == TOKEN_NUMBER || tpl_peek_op(parser, '[') || tpl_peek_op(parser, '{')) {
+               token->kind == TOKEN_STRING || token->kind == TOKEN_NUMBER || tpl_peek_op(parser, '[') ||
+               tpl_peek_op(parser, '{')) {
         node->first = tpl_node_new(parser, NODE_ARG);
         node->first->a = tpl_parse_postfix(parser, tpl_parse_primary(parser));
     }

@@ -211,7 +211,8 @@ static void put_json_string(tpl_run *run, tpl_builder *out, const tpl_string *st
         case 0x7F: strcpy(text, "\x7F"); break;
         default:
             if (c >= 0x10000)
-                snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xD800 + ((c - 0x10000) >> 10), 0xDC00 + ((c - 0x10000) & 0x3FF));
+                snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xD800 + ((c - 0x10000) >> 10),
+                         0xDC00 + ((c - 0x10000) & 0x3FF));
             else
                 snprintf(text, sizeof text, "\\u%04x", c);
         }

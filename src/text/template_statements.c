@@ -229,11 +229,12 @@ static tpl_node *parse_flow(tpl_parser *parser, tpl_node_kind kind)
 
 static tpl_node *parse_statement(tpl_parser *parser)
 {
-    static const char *const refused[] = {"include", "import", "from", "extends", "block", "autoescape", "do", "trans", "debug", NULL};
+    static const char *const refused[] = {"include",    "import", "from",  "extends", "block",
+                                          "autoescape", "do",     "trans", "debug",   NULL};
     const tpl_token *token = tpl_peek(parser);
     if (at_any(parser, refused)) {
-        tpl_fail(parser->run, ES_UNSUPPORTED, "{%% %.*s %%} is not supported in a chat template", (int)token->value.string->bytes,
-                 token->value.string->data);
+        tpl_fail(parser->run, ES_UNSUPPORTED, "{%% %.*s %%} is not supported in a chat template",
+                 tpl_shown(token->value.string, 100), token->value.string->data);
         return NULL;
     }
     if (tpl_take_name(parser, "if")) return parse_if(parser);

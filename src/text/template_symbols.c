@@ -100,7 +100,8 @@ static void visit_target(tpl_run *run, symbols *scope, const tpl_node *node, boo
         (param ? declare : store)(run, scope, node->value.string);
     else if (node->kind == NODE_NSREF)
         load(run, scope, node->value.string);
-    for (const tpl_node *child = node->first; child && !run->status; child = child->next) visit_target(run, scope, child, param);
+    for (const tpl_node *child = node->first; child && !run->status; child = child->next)
+        visit_target(run, scope, child, param);
     tpl_leave(run);
 }
 
@@ -202,8 +203,10 @@ static void close_scope(tpl_run *run, const symbols *scope, tpl_node *node, tpl_
 static void resolve_macro(tpl_run *run, const symbols *outer, tpl_node *node)
 {
     symbols scope = {.parent = outer};
-    for (const tpl_node *param = node->first; param && !run->status; param = param->next) declare(run, &scope, param->value.string);
-    for (const tpl_node *param = node->first; param && !run->status; param = param->next) visit_expression(run, &scope, param->a);
+    for (const tpl_node *param = node->first; param && !run->status; param = param->next)
+        declare(run, &scope, param->value.string);
+    for (const tpl_node *param = node->first; param && !run->status; param = param->next)
+        visit_expression(run, &scope, param->a);
     visit_body(run, &scope, node->body);
     close_scope(run, &scope, node, node->body);
 }

@@ -167,7 +167,8 @@ static const char *put_field(tpl_run *run, tpl_builder *out, const char *p, cons
             stop = q;
             break;
         }
-    if (!close || memchr(p, '!', (size_t)(close - p)) || memchr(p, ':', (size_t)(close - p)) || memchr(p, '{', (size_t)(close - p))) {
+    if (!close || memchr(p, '!', (size_t)(close - p)) || memchr(p, ':', (size_t)(close - p)) ||
+        memchr(p, '{', (size_t)(close - p))) {
         tpl_fail(run, ES_INVALID, "format(): only {}, {0} and {name} are supported");
         return end;
     }

@@ -37,7 +37,8 @@ bool tpl_utf8_valid(const char *text, size_t bytes)
     size_t at = 0;
     while (at < bytes) {
         utf8proc_int32_t point;
-        const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(bytes - at), &point);
+        const utf8proc_ssize_t n =
+            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(bytes - at), &point);
         if (n <= 0) return false;
         at += (size_t)n;
     }

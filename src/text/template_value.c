@@ -150,7 +150,8 @@ tpl_value tpl_from_json(tpl_run *run, const json_t *json)
     } else {
         value = tpl_dict_new(run, json_object_size(json));
         /* jansson keeps members in the order they came and its keys are distinct. */
-        for (void *it = json_object_iter((json_t *)json); it && tpl_step(run, 1); it = json_object_iter_next((json_t *)json, it)) {
+        for (void *it = json_object_iter((json_t *)json); it && tpl_step(run, 1);
+             it = json_object_iter_next((json_t *)json, it)) {
             const char *key = json_object_iter_key(it);
             append_pair(run, value.dict, tpl_text(run, key, json_object_iter_key_len(it)),
                         tpl_from_json(run, json_object_iter_value(it)));
@@ -335,7 +336,8 @@ tpl_list *tpl_iterate(tpl_run *run, tpl_value value)
     if (value.kind == TPL_STRING) {
         split_characters(run, value.string, copy.list);
     } else if (value.kind == TPL_DICT) {
-        for (size_t i = 0; i < value.dict->count && tpl_step(run, 1); i++) tpl_list_add(run, copy.list, value.dict->pairs[2 * i]);
+        for (size_t i = 0; i < value.dict->count && tpl_step(run, 1); i++)
+            tpl_list_add(run, copy.list, value.dict->pairs[2 * i]);
     } else if (value.kind == TPL_RANGE) {
         for (int64_t i = 0; i < value.range->count && tpl_step(run, 1); i++)
             tpl_list_add(run, copy.list, tpl_int(value.range->start + i * value.range->step));
@@ -374,11 +376,18 @@ const char *tpl_type_name(tpl_value value)
     return "value";
 }
 
+int tpl_shown(const tpl_string *string, size_t most)
+{
+    size_t n = string->bytes < most ? string->bytes : most;
+    while (n > 0 && n < string->bytes && ((unsigned char)string->data[n] & 0xC0) == 0x80) n--;
+    return (int)n;
+}
+
 bool tpl_refuse_undefined(tpl_run *run, tpl_value value)
 {
     if (value.kind != TPL_UNDEFINED) return false;
     if (value.string)
-        tpl_fail(run, ES_INVALID, "'%.*s' is undefined", (int)(value.string->bytes < 200 ? value.string->bytes : 200),
+        tpl_fail(run, ES_INVALID, "'%.*s' is undefined", tpl_shown(value.string, 200),
                  value.string->data);
     else
         tpl_fail(run, ES_INVALID, "a value that is needed here is undefined");

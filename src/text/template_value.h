@@ -249,6 +249,8 @@ int64_t tpl_length(tpl_value value);
 tpl_list *tpl_iterate(tpl_run *run, tpl_value value);
 bool tpl_iterable(tpl_value value);
 const char *tpl_type_name(tpl_value value);
+/** For "%.*s" in a message: how many of its bytes fit, at most `most`, cut between characters. */
+int tpl_shown(const tpl_string *string, size_t most);
 /** Note that an operation met an undefined value; returns true if so. */
 bool tpl_refuse_undefined(tpl_run *run, tpl_value value);
 

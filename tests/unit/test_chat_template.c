@@ -13,7 +13,8 @@
 
 #define NOW 1785585600 /* 2026-08-01 12:00 UTC */
 
-static es_status render_bytes(const char *source, size_t bytes, const char *variables, const es_template_limits *limits, es_text *out)
+static es_status render_bytes(const char *source, size_t bytes, const char *variables, const es_template_limits *limits,
+                              es_text *out)
 {
     es_chat_template *chat = NULL;
     json_error_t error;
@@ -43,7 +44,8 @@ static void templates_render_as_jinja2_renders_them(void **state)
     } cases[] = {
         {"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
-         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nGr\xC3\xBC\xC3\x9F" "e<|im_end|>\n<|im_start|>assistant\n"},
+         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nGr\xC3\xBC\xC3\x9F"
+         "e<|im_end|>\n<|im_start|>assistant\n"},
         {"{{ d|tojson }}", "{\"b\": 1, \"a\": [true, null, \"q\\\"\"]}"},
         {"{{ d }}", "{'b': 1, 'a': [True, None, 'q\"']}"},
         {"{{ d|tojson(indent=2) }}", "{\n  \"b\": 1,\n  \"a\": [\n    true,\n    null,\n    \"q\\\"\"\n  ]\n}"},
@@ -54,7 +56,8 @@ static void templates_render_as_jinja2_renders_them(void **state)
         {"{{ none }}|{{ nosuch }}|{{ nosuch is defined }}|{{ true }}", "None||False|True"},
         {"{% set ns = namespace(i=0) %}{% for m in messages %}{% set ns.i = ns.i + loop.index %}{% endfor %}{{ ns.i }}", "3"},
         {"{% macro f(a, b='y') %}{{ a }}{{ b }}{% endmacro %}{{ f('x') }}{{ f(b=1, a=2) }}", "xy21"},
-        {"{% for i in range(9) %}{% if i == 2 %}{% continue %}{% elif i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}", "0134"},
+        {"{% for i in range(9) %}{% if i == 2 %}{% continue %}{% elif i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+         "0134"},
         {"{{ messages|map(attribute='role')|join(', ') }}", "system, user"},
         {"{{ strftime_now('%d %b %Y') }}", "01 Aug 2026"},
         {"{% generation %}{{ n }}{% endgeneration %}", "3"},
@@ -84,13 +87,15 @@ static void errors_name_the_template_and_the_line(void **state)
         {"{{ 1 + 'a' }}", ES_INVALID, "template T line 1: + can not be used between a int and a str"},
         {"{{ 9223372036854775807 + 1 }}", ES_INVALID, "template T line 1: a whole number does not fit in 64 bits"},
         {"{{ [].append(1) }}", ES_INVALID, "template T line 1: 'append' is undefined"},
-        {"\n{% if x %}", ES_BAD_FILE, "template T line 2: expected {% elif %} or {% else %} or {% endif %}, found the end of the template"},
+        {"\n{% if x %}", ES_BAD_FILE,
+         "template T line 2: expected {% elif %} or {% else %} or {% endif %}, found the end of the template"},
         {"{{ 'a }}", ES_BAD_FILE, "template T line 1: the string is never closed by '"},
         {"{{ 1 2 }}", ES_BAD_FILE, "template T line 1: expected }}, found a number"},
         {"{% include 'secret' %}", ES_UNSUPPORTED, "template T line 1: {% include %} is not supported in a chat template"},
         {"{% import 'x' as y %}", ES_UNSUPPORTED, "template T line 1: {% import %} is not supported in a chat template"},
         {"{{ x|nosuch }}", ES_UNSUPPORTED, "template T line 1: there is no filter named 'nosuch' here"},
-        {"{{ 99999999999999999999 }}", ES_BAD_FILE, "template T line 1: the number 99999999999999999999 does not fit in 64 bits"},
+        {"{{ 99999999999999999999 }}", ES_BAD_FILE,
+         "template T line 1: the number 99999999999999999999 does not fit in 64 bits"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         es_text out = {0};
@@ -110,18 +115,21 @@ static void hostile_templates_end_within_their_limits(void **state)
         {"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", "more steps"},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply"},
         {"{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}", "nested too deeply"},
-        {"{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "more text"},
+        {"{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+         "more text"},
         {"{{ 'x' * 1000000000000 }}", "more"},
         {"{{ [0] * 1000000000000 }}", "more"},
         {"{{ 'x'.center(1000000000000) }}", "more"},
         {"{{ '%1000000000d' % 1 }}", "more"},
         {"{% set ns = namespace(l=[0]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "more"},
-        {"{% set ns = namespace(l=[0]) %}{% for i in range(600) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}", "nested too deeply"},
-        {"{% set ns = namespace(l=[0]) %}{% for i in range(600) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l == ns.l }}{{ ns.l|tojson }}",
+        {"{% set ns = namespace(l=[0]) %}{% for i in range(600) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+         "nested too deeply"},
+        {"{% set ns = namespace(l=[0]) %}{% for i in range(600) %}{% set ns.l = [ns.l] %}{% endfor %}"
+         "{{ ns.l == ns.l }}{{ ns.l|tojson }}",
          "nested too deeply"},
         {"{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}", "nested too deeply"},
-        {"{{ 'aaaaaaaaaaaaaaaaaaaaaaaa' | replace('', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaa') | replace('', 'aaaaaaaaaaaaaaaaaaaaaaaaa')"
-         " | replace('', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa') | replace('', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa') }}", "more"},
+        {"{% set a = 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaa' %}"
+         "{{ a | replace('', a) | replace('', a) | replace('', a) | replace('', a) }}", "more"},
     };
     const es_template_limits limits = {.steps = 1000000, .output = (size_t)4 << 20, .depth = 200};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -132,10 +140,29 @@ static void hostile_templates_end_within_their_limits(void **state)
     }
 }
 
+static void a_generous_depth_still_spares_the_stack(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f(x) %}{{ [1]|map('string')|join ~ f(*[x], **{}) }}{% endmacro %}{{ f(1) }}",
+        "{% macro f() %}{% call g() %}{% endcall %}{% endmacro %}"
+        "{% macro g() %}{% filter upper %}{{ caller() }}{{ f() }}{% endfilter %}{% endmacro %}{{ f() }}",
+    };
+    const es_template_limits limits = {.depth = 1000000000};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        es_text out = {0};
+        assert_int_equal(render(sources[i], NULL, &limits, &out), ES_INVALID);
+        assert_non_null(strstr(es_error_message(), "nested too deeply"));
+        es_text_free(&out);
+    }
+}
+
 static void deep_nesting_is_refused_while_reading(void **state)
 {
     (void)state;
-    static const char *const pieces[] = {"(", "[", "{0:", "not ", "-", "{{ x if x else ", "{% if x %}", "{% for a in x %}", "a.b(", "x|f("};
+    static const char *const pieces[] = {"(", "[", "{0:", "not ", "-", "{{ x if x else ", "{% if x %}",
+                                         "{% for a in x %}", "a.b(", "x|f("};
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         es_text source = {0}, out = {0};
         if (pieces[i][1] != '%' && pieces[i][1] != '{') es_text_puts(&source, "{{ ");
@@ -214,6 +241,7 @@ int main(void)
         cmocka_unit_test(templates_render_as_jinja2_renders_them),
         cmocka_unit_test(errors_name_the_template_and_the_line),
         cmocka_unit_test(hostile_templates_end_within_their_limits),
+        cmocka_unit_test(a_generous_depth_still_spares_the_stack),
         cmocka_unit_test(deep_nesting_is_refused_while_reading),
         cmocka_unit_test(variables_may_be_deep_or_odd),
         cmocka_unit_test(sources_must_be_text),
