@@ -163,8 +163,8 @@ static int bench(int argc, char **argv)
     }
     if (!s.json) {
         printf("%s, %d cores\n\n", json_string_value(json_object_get(machine, "cpu")), es_pool_cpus());
-        printf("%-12s %-5s %-10s %-6s %11s %11s %8s %8s %8s  %s\n", "operation", "type", "set", "bits", "us", "best us", "GB/s", "GFLOP/s",
-               "x ref", "timed on");
+        printf("%-12s %-5s %-10s %-6s %11s %11s %8s %8s %8s  %s\n", "operation", "type", "set", "bits", "us", "best us",
+               "GB/s", "GFLOP/s", "x ref", "timed on");
     }
     const es_status status = run_kernels(&s, &r);
     int code = r.different ? 1 : 0;

@@ -4,7 +4,7 @@
 #include "device/cpu/check_case.h"
 #include "device/device.h"
 
-enum { MOST_TOKENS = 64, COLUMNS = 2048, TIMED_BYTES = 32 << 20, PIECE_ROWS = 64, REFERENCE_ROWS = 64 };
+enum { MOST_TOKENS = ES_DOT_TOKENS + 3, TIMED_TOKENS = 64, COLUMNS = 2048, TIMED_BYTES = 32 << 20, PIECE_ROWS = 64, REFERENCE_ROWS = 64 };
 
 typedef struct product {
     es_device *device[2];
@@ -130,6 +130,7 @@ void es_check_matmul(es_case *c, es_dtype type)
 {
     const int32_t block = es_dtype_get_info(type)->block;
     for (int32_t tokens = 2; tokens <= 13; tokens++) compare_product(c, type, 37, block == 1 ? 333 : 5 * block, tokens);
-    compare_product(c, type, 21, 1024, MOST_TOKENS);
-    time_product(c, type, 1024, MOST_TOKENS, "64 tokens, 1024 by 2048");
+    compare_product(c, type, 21, 1024, TIMED_TOKENS);
+    compare_product(c, type, 17, 768, MOST_TOKENS); /* more than one piece of tokens */
+    time_product(c, type, 1024, TIMED_TOKENS, "64 tokens, 1024 by 2048");
 }

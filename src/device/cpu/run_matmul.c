@@ -1,8 +1,8 @@
 /* run_matmul.c: matrix products, shared out by weight rows.
  *
- * A unit is 16 weight rows times all rows of the step. Columns pass in pieces of 512: the sixteen weight rows' piece is decoded
- * to float32 into a panel that stays in the first-level cache, and serves up to 128 tokens. An output has sixteen lanes of its
- * own from the first column to the last, so that neither its company nor the pieces change a bit of it. */
+ * A unit is 16 weight rows times all rows of the step. Columns pass in pieces of 512: the sixteen weight rows' piece is
+ * decoded to float32 into a panel that stays in the first-level cache, and serves up to 128 tokens. An output has sixteen
+ * lanes of its own from the first column to the last, so that neither its company nor the pieces change a bit of it. */
 #include "device/cpu/cpu.h"
 
 /* The columns [from, from + columns) of a block as floats: where they are, or decoded into the worker's panel. */
