@@ -1,4 +1,5 @@
 /* The tokenizer over small hand-made vocabularies: merges, added tokens, foreign bytes, streaming back, hostile sources. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -452,6 +453,48 @@ static void contradictions_are_refused(void **state)
     refuse(v, ES_UNSUPPORTED, "PCRE2");
 }
 
+/* What one of several threads does over and over: always the same tokens. */
+static void *encode_many_times(void *tokenizer)
+{
+    static const char text[] = "aab ab word <e> 12 caf\xC3\xA9 e\xCC\x81 \xFF";
+    es_token *first = NULL;
+    size_t count = 0, same = 0;
+    if (es_tokenizer_encode(tokenizer, text, sizeof text - 1, ES_ENCODE_SPECIAL, &first, &count) != ES_OK) return NULL;
+    for (int i = 0; i < 200; i++) {
+        es_token *tokens = NULL;
+        size_t n = 0;
+        if (es_tokenizer_encode(tokenizer, text, sizeof text - 1, ES_ENCODE_SPECIAL, &tokens, &n) != ES_OK) break;
+        same += n == count && memcmp(tokens, first, n * sizeof *tokens) == 0;
+        free(tokens);
+    }
+    free(first);
+    return same == 200 ? tokenizer : NULL;
+}
+
+static void threads_share_a_tokenizer(void **state)
+{
+    (void)state;
+    static const es_split splits[] = {ES_SPLIT_QWEN35, ES_SPLIT_REGEX};
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        vocabulary *v = start();
+        merge(v, 'a', 'b');
+        add(v, "<e>", ES_TOKEN_CONTROL);
+        v->source.nfc = true;
+        v->source.split = splits[i];
+        v->source.pattern = "\\p{L}+|\\s";
+        es_tokenizer *t = build(v);
+        pthread_t thread[3];
+        for (int k = 0; k < 3; k++) assert_int_equal(pthread_create(&thread[k], NULL, encode_many_times, t), 0);
+        for (int k = 0; k < 3; k++) {
+            void *result = NULL;
+            pthread_join(thread[k], &result);
+            assert_ptr_equal(result, t);
+        }
+        es_tokenizer_close(t);
+        free(v);
+    }
+}
+
 /* Odd, but no contradiction: files like these exist. */
 static void oddities_are_taken(void **state)
 {
@@ -493,6 +536,7 @@ int main(void)
         cmocka_unit_test(bytes_that_are_no_character_become_replacements),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(oddities_are_taken),
+        cmocka_unit_test(threads_share_a_tokenizer),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }
