@@ -241,11 +241,13 @@ static void special_tokens_are_text_unless_asked_for(void **state)
     vocabulary *v = start();
     const es_token end = add(v, "<e>", ES_TOKEN_CONTROL), think = add(v, "<t>", ES_TOKEN_USER),
                    longer = add(v, "<e>>", ES_TOKEN_CONTROL);
+    const es_token inside = add(v, ">q", ES_TOKEN_USER);
     v->source.bos = end;
     es_tokenizer *t = build(v);
     EXPECT(t, "a<e>b", ES_ENCODE_SPECIAL, 'a', end, 'b');
     EXPECT(t, "a<e>b", 0, 'a', '<', 'e', '>', 'b');
     EXPECT(t, "<t>", 0, think);
+    EXPECT(t, "<e>q>q", 0, '<', 'e', '>', 'q', inside); /* a match turned down is passed over whole */
     EXPECT(t, "<e>><e>", ES_ENCODE_SPECIAL, longer, end);
     EXPECT(t, "<e", ES_ENCODE_SPECIAL, '<', 'e');
     EXPECT(t, "a", ES_ENCODE_BOS, 'a'); /* the model's own tokenizer does not add it */
@@ -298,6 +300,10 @@ static void foreign_bytes_are_encoded_one_by_one(void **state)
     es_tokenizer *t = build(v);
     EXPECT(t, "\xC3\xA9\xFF\xFF\xC3", 0, e, 0xFF, 0xFF, 0xC3);
     EXPECT(t, "\xED\xA0\x80", 0, 0xED, 0xA0, 0x80); /* a surrogate */
+    static const char *const invalid[] = {"\xED\xA0\x80",     "\xC0\xAF",         "\xE0\x9F\xBF",
+                                          "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\x80"};
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++)
+        assert_int_equal(es_utf8_valid((const unsigned char *)invalid[i], strlen(invalid[i])), 0);
     EXPECT(t, "a\0b", 0, 'a', 0, 'b');
     es_tokenizer_close(t);
     free(v);
