@@ -11,7 +11,7 @@ enum { HELP_WIDTH = 96, HELP_COLUMN = 28 };
 static void put_wrapped(es_text *out, const char *text, size_t column, size_t indent)
 {
     while (*text) {
-        const size_t word = strcspn(text, " ");
+        const size_t word = strcspn(text, " \n");
         if (column > indent && column + 1 + word > HELP_WIDTH) {
             es_text_printf(out, "\n%*s", (int)indent, "");
             column = indent;
@@ -22,7 +22,7 @@ static void put_wrapped(es_text *out, const char *text, size_t column, size_t in
         es_text_append(out, text, word);
         column += word;
         text += word;
-        while (*text == ' ') text++;
+        while (*text == ' ' || *text == '\n') text++;
     }
     es_text_putc(out, '\n');
 }

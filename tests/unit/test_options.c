@@ -39,7 +39,7 @@ static const es_option rows[] = {
     {"loud", 'v', ES_OPTION_FLAG, NULL, offsetof(settings, loud), .help = "a flag"},
     {0}};
 static const es_option_group groups[] = {{NULL, rows, 0}, {"Model", shared_rows, offsetof(settings, model)}, {0}};
-static const es_command command = {"try", "tries things", "First.\n\n.Second \\ paragraph.", groups, NULL};
+static const es_command command = {"try", "tries things", "First\nline.\n\n.Second \\ paragraph.", groups, NULL};
 
 /* Parses the words after the command's name, with standard error in `said`. */
 static int parse_words(settings *s, char *said, size_t room, const char *const *words)
@@ -170,6 +170,7 @@ static void help_and_man_page_name_every_option(void **state)
             assert_non_null(strstr(man.data, long_name));
         }
     assert_non_null(strstr(help.data, "[MODEL]"));
+    assert_non_null(strstr(help.data, "\nFirst line.\n")); /* a paragraph is wrapped anew */
     assert_non_null(strstr(man.data, ".PP\n\\&.Second \\e paragraph."));
     for (const char *line = help.data; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
         assert_true(strcspn(line, "\n") <= HELP_WIDTH);
