@@ -125,16 +125,16 @@ class Oracle(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return json.loads(done.stdout), read_safetensors(out)["logits"]
 
-    def test_scores_agree_with_the_reference_at_every_length(self):
-        # Random weights make DeltaNet outputs that nearly vanish, and the norm behind them divides by their size: the
-        # reference itself lies up to 2.8e-4 from the same sums in float64, and so does any float32.
+    def test_scores_agree_with_the_exact_answer_at_every_length(self):
+        # In float64: the float32 reference itself is further than that from it in places (tests/unit/test_oracle.c).
+        exact = read_safetensors(os.path.join(self.model, "exact.safetensors"))
         for length in (1, 3, 7, 63, 64, 65, 130, 300, 4096):
-            names = [name for name in self.reference if name.startswith(f"len{length}.") and name.endswith("logits")]
-            want = self.reference[names[0]]
+            names = [name for name in exact if name.startswith(f"len{length}.") and name.endswith("logits")]
+            want = exact[names[0]]
             summary, logits = self.score(self.reference[f"len{length}.ids"], "--last", len(want))
             self.assertEqual(logits.shape, want.shape)
             self.assertTrue(numpy.isfinite(logits).all())
-            self.assertLessEqual(float(numpy.abs(logits - want).max()), 1e-3, f"length {length}")
+            self.assertLessEqual(float(numpy.abs(logits - want).max()), 2e-4, f"length {length}")
             self.assertEqual((summary["tokens"], summary["scored"]), (length, length - 1))
 
     def test_log_probabilities_are_the_log_softmax_of_the_logits(self):
