@@ -206,16 +206,19 @@ const es_summary_kernel *es_summary_kernel_of(es_item_type type, const char *ins
     return instruction_set ? NULL : &kernels_reference[type];
 }
 
+const es_summary_kernel *es_summary_kernel_best(es_item_type type)
+{
+    const char *asked = getenv("ES_INSTRUCTION_SET");
+    const es_summary_kernel *kernel = es_summary_kernel_of(type, asked && *asked ? asked : NULL);
+    return kernel ? kernel : &kernels_reference[type];
+}
+
 es_operator es_operator_summary(es_item_type type)
 {
     const es_operator op = {.name = "summary", .partial = sizeof(es_summary), .answer = sizeof(es_summary),
                             .block = SUMMARY_BLOCK, .identity = summary_identity, .leaf = summary_leaf,
                             .merge = summary_merge, .fold_block = summary_block};
     es_operator made = es_operator_of_type(type, &op);
-    if (made.item > 0) {
-        const char *asked = getenv("ES_INSTRUCTION_SET");
-        const es_summary_kernel *kernel = es_summary_kernel_of(type, asked && *asked ? asked : NULL);
-        made.context = kernel ? kernel : &kernels_reference[type];
-    }
+    if (made.item > 0) made.context = es_summary_kernel_best(type);
     return made;
 }

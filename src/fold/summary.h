@@ -33,5 +33,7 @@ typedef struct es_summary_kernel {
 void es_summary_block(const es_summary_kernel *kernel, const void *items, int64_t count, es_summary *out);
 /** "reference", "avx2", "avx512" or NULL for the best; NULL where this machine lacks it. */
 const es_summary_kernel *es_summary_kernel_of(es_item_type type, const char *instruction_set);
+/** The best that this machine has, or what $ES_INSTRUCTION_SET names. */
+const es_summary_kernel *es_summary_kernel_best(es_item_type type);
 
 #endif
