@@ -191,7 +191,8 @@ void es_stats_take_notes(es_stats_item *item)
         note(notes, "%.0f %% zeros", 100 * (double)s->zeros / (double)s->count);
     if (stats->zero_rows_at_end * 16 >= stats->rows && stats->zero_rows_at_end >= 4)
         note(notes, "the last %" PRId64 " of %" PRId64 " rows are zeros (cut short?)", stats->zero_rows_at_end, stats->rows);
-    if (stats->outlier_rows) note(notes, "%" PRId64 " outlier rows", stats->outlier_rows);
+    if (stats->outlier_rows)
+        note(notes, "%" PRId64 " outlier row%s", stats->outlier_rows, stats->outlier_rows == 1 ? "" : "s");
     if (s->count >= ENOUGH && deviation > 0 && largest > PEAK_NOTE * deviation)
         note(notes, "peaks at %.0f deviations", largest / deviation);
     else if (s->count >= ENOUGH && es_summary_kurtosis(s) > KURTOSIS_NOTE) note(notes, "heavy tails");

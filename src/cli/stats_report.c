@@ -35,7 +35,8 @@ static const char style[] =
     ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}"
     "th,td{padding:.25rem .55rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}"
     "th{color:var(--soft);font-weight:600;cursor:pointer;position:sticky;top:0;background:var(--paper)}"
-    "td.name{max-width:26rem;overflow-wrap:anywhere;white-space:normal}td.note{color:var(--red);white-space:normal;min-width:"
+    "td.name{min-width:16rem;max-width:26rem;overflow-wrap:anywhere;white-space:normal}td.note{color:var(--red);white-space:"
+    "normal;min-width:"
     "11rem}"
     ".name,.note,.type{text-align:left}</style>";
 

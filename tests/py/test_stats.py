@@ -180,7 +180,7 @@ def notes(folder):
     assert "the last 20 of 100 rows are zeros" in of(cut)
     peak = x.copy()
     peak[5, 5] = 1e4
-    assert "peaks at 100 deviations" in of(peak) and "1 outlier rows" in of(peak)
+    assert "peaks at 100 deviations" in of(peak) and "1 outlier row" in of(peak)
     peak[0, 0], peak[0, 1] = np.nan, np.inf
     assert of(peak).startswith("1 NaN; 1 infinite")
 
