@@ -20,7 +20,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { INPUT_WATERMARK = 256 * 1024 };
+/* Most bytes read ahead; and bytes of replies that wait for a reader before the next of its requests is looked at. */
+enum { INPUT_WATERMARK = 256 * 1024, OUTPUT_WATERMARK = 256 * 1024 };
 
 typedef enum state { READING, BUSY, CLOSING, DOOMED } state;
 
@@ -39,7 +40,7 @@ struct es_http_connection {
     bool processing;      /* process() is on the stack */
     bool head_started;    /* the head's deadline is running */
     bool flushed;         /* CLOSING: everything was sent, only listening still */
-    bool ended;           /* CLOSING: the client will send nothing more */
+    bool ended;           /* the client will send nothing more */
     size_t body_counted;  /* this connection's part of group->body_bytes */
     es_text extra;        /* header lines of the coming reply */
     void *user;
@@ -178,6 +179,12 @@ static void decide_to_keep(es_http_connection *c)
 
 static void process(es_http_connection *c);
 
+/* A body still on its way gets more patience: a client that is busy sending reads its refusal afterwards. */
+static double linger_seconds(const es_http_connection *c)
+{
+    return c->group->settings.linger_seconds * (c->parser.phase == ES_HTTP_COMPLETE ? 1 : 5);
+}
+
 static void reply_complete(es_http_connection *c)
 {
     c->owed = false;
@@ -185,9 +192,7 @@ static void reply_complete(es_http_connection *c)
     if (!c->keep) {
         c->state = CLOSING;
         drain_input(c); /* a full input buffer would stop the listening */
-        /* a body still on its way gets more patience: a client that is busy sending reads its refusal afterwards */
-        set_timer(c, c->group->settings.linger_seconds * (c->parser.phase == ES_HTTP_COMPLETE ? 1 : 5) +
-                         c->group->settings.write_seconds);
+        set_timer(c, linger_seconds(c) + c->group->settings.write_seconds);
         return;
     }
     es_http_parser_reset(&c->parser);
@@ -284,6 +289,8 @@ static void take_request(es_http_connection *c)
     c->owed = true;
     event_del(c->timer);
     service->on_request(service->self, c);
+    /* a client that has already closed waits for no long answer */
+    if (c->state == BUSY && c->ended) doom(c);
 }
 
 /* One step of the parser; false when there is nothing more to do now. */
@@ -314,7 +321,7 @@ static void process(es_http_connection *c)
 {
     if (c->processing) return;
     c->processing = true;
-    while (c->state == READING && parse_some(c)) {}
+    while (c->state == READING && evbuffer_get_length(output_of(c)) < OUTPUT_WATERMARK && parse_some(c)) {}
     if (c->state == CLOSING) drain_input(c);
     c->processing = false;
 }
@@ -327,32 +334,33 @@ static void on_readable(struct bufferevent *stream, void *self)
     process(self);
 }
 
-/* Everything was sent. */
+/* Everything was sent: go on with what waits in the input, or finish closing. */
 static void on_written(struct bufferevent *stream, void *self)
 {
     es_http_connection *c = self;
-    if (c->state != CLOSING || c->flushed) return;
-    /* Closing with unread bytes would reset the connection and could destroy the reply on its way: say that no more will
-     * come, and listen until the client closes too. */
+    if (c->state == READING) {
+        process(c);
+        if (c->state == READING && c->ended && evbuffer_get_length(output_of(c)) == 0) doom(c);
+    }
+    if (c->state != CLOSING || c->flushed || evbuffer_get_length(output_of(c)) > 0) return;
     c->flushed = true;
     if (c->ended) {
         doom(c);
         return;
     }
+    /* Closing with unread bytes would reset the connection and could destroy the reply on its way: say that no more will
+     * come, and listen until the client closes too. */
     shutdown(bufferevent_getfd(stream), SHUT_WR);
-    set_timer(c, c->group->settings.linger_seconds * (c->parser.phase == ES_HTTP_COMPLETE ? 1 : 5));
+    set_timer(c, linger_seconds(c));
 }
 
 static void on_event(struct bufferevent *stream, short what, void *self)
 {
     (void)stream;
     es_http_connection *c = self;
-    const bool unsent = evbuffer_get_length(output_of(c)) > 0;
-    if ((what & BEV_EVENT_EOF) && (c->state == READING || c->state == CLOSING) && unsent && !c->flushed) {
-        /* "printf request | nc": nothing more will come, but the replies are still wanted */
+    if ((what & BEV_EVENT_EOF) && c->state != BUSY && !c->flushed && evbuffer_get_length(output_of(c)) > 0) {
+        /* "printf requests | nc": nothing more will come, but the replies are still wanted */
         c->ended = true;
-        c->state = CLOSING;
-        set_timer(c, c->group->settings.write_seconds);
         return;
     }
     if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT)) doom(c);

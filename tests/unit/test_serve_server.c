@@ -383,6 +383,57 @@ static void requests_on_one_connection_are_answered_in_order(void **state)
     close(half);
 }
 
+static size_t resident_bytes(void)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%*u %zu", &pages) != 1) pages = 0;
+    if (file) fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A client that asks and asks and reads nothing: the server stops listening to it instead of piling replies up, and goes on
+ * where it stopped once they are read. */
+static void a_client_that_only_asks_is_not_listened_to(void **state)
+{
+    (void)state;
+    enum { ASK = 100000 };
+    static const char request[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    start();
+    es_text all = {0};
+    for (int i = 0; i < ASK; i++) es_text_append(&all, request, sizeof request - 1);
+    const int fd = connect_with(4096);
+    const size_t before = resident_bytes();
+    size_t sent = 0;
+    for (const double end = seconds() + 1; seconds() < end && sent < all.bytes; usleep(1000)) {
+        const ssize_t n = send(fd, all.data + sent, all.bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) sent += (size_t)n;
+    }
+    /* the replies would be 40 MB */
+    assert_true(resident_bytes() < before + (16u << 20));
+    size_t replies = 0;
+    char block[65536 + 1];
+    size_t kept = 0;
+    for (const double end = seconds() + 20; seconds() < end && replies < ASK;) {
+        const ssize_t more = send(fd, all.data + sent, all.bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (more > 0) sent += (size_t)more;
+        if (sent == all.bytes) shutdown(fd, SHUT_WR);
+        struct pollfd ready = {fd, POLLIN, 0};
+        if (poll(&ready, 1, 10) <= 0) continue;
+        const ssize_t n = recv(fd, block + kept, sizeof block - 1 - kept, 0);
+        if (n <= 0) break;
+        block[kept + (size_t)n] = '\0';
+        replies += count(block, "}\n");
+        /* a line that is not whole yet is completed by the next block */
+        const char *last = strrchr(block, '\n');
+        kept = last ? strlen(last + 1) : 0;
+        if (last) memmove(block, last + 1, kept);
+    }
+    assert_int_equal(replies, ASK);
+    es_text_free(&all);
+    close(fd);
+}
+
 static void a_full_engine_says_when_to_come_back(void **state)
 {
     (void)state;
@@ -510,6 +561,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(strangers_are_refused_before_their_body, prepare, finish),
         cmocka_unit_test_setup_teardown(pages_of_a_named_origin_may_ask, prepare, finish),
         cmocka_unit_test_setup_teardown(requests_on_one_connection_are_answered_in_order, prepare, finish),
+        cmocka_unit_test_setup_teardown(a_client_that_only_asks_is_not_listened_to, prepare, finish),
         cmocka_unit_test_setup_teardown(a_full_engine_says_when_to_come_back, prepare, finish),
         cmocka_unit_test_setup_teardown(an_engine_that_breaks_is_told_to_the_client, prepare, finish),
         cmocka_unit_test_setup_teardown(slow_and_silent_clients_are_cut, prepare, finish),
