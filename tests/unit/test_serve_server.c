@@ -405,12 +405,12 @@ static void a_client_that_only_asks_is_not_listened_to(void **state)
     const int fd = connect_with(4096);
     const size_t before = resident_bytes();
     size_t sent = 0;
-    for (const double end = seconds() + 1; seconds() < end && sent < all.bytes; usleep(1000)) {
+    for (const double end = seconds() + 1.5; seconds() < end; usleep(1000)) {
         const ssize_t n = send(fd, all.data + sent, all.bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) sent += (size_t)n;
     }
     /* the replies would be 40 MB */
-    assert_true(resident_bytes() < before + (16u << 20));
+    assert_true(resident_bytes() < before + (8u << 20));
     size_t replies = 0;
     char block[65536 + 1];
     size_t kept = 0;
