@@ -204,18 +204,20 @@ def a_stalled_reader_is_dropped_and_others_are_not():
 
 
 def sigterm_under_load_loses_nothing():
-    with fake_server("step_us=20000") as server:
-        outcomes = []
+    with fake_server("step_us=100000") as server:
+        outcomes, begun = [], []
 
         def one(i):
-            stream = client(server).chat.completions.create(model="x", messages=HELLO, stream=True)
-            text = "".join(c.choices[0].delta.content or "" for c in stream)
+            text = ""
+            for chunk in client(server).chat.completions.create(model="x", messages=HELLO, stream=True):
+                if not text:
+                    begun.append(i)
+                text += chunk.choices[0].delta.content or ""
             outcomes.append(text)
-            return i
         threads = [threading.Thread(target=one, args=(i,)) for i in range(16)]
         for t in threads:
             t.start()
-        assert server.wait_until(lambda h: h["running"] == 16)
+        assert server.wait_until(lambda h: len(set(begun)) == 16, 30) and len(outcomes) < 16
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
         try:

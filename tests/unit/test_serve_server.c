@@ -409,8 +409,11 @@ static void a_client_that_only_asks_is_not_listened_to(void **state)
         const ssize_t n = send(fd, all.data + sent, all.bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) sent += (size_t)n;
     }
-    /* the replies would be 40 MB */
+    /* the replies would be 40 MB; the thread sanitizer's own memory hides it */
+#ifndef __SANITIZE_THREAD__
     assert_true(resident_bytes() < before + (8u << 20));
+#endif
+    (void)before;
     size_t replies = 0;
     char block[65536 + 1];
     size_t kept = 0;
