@@ -12,6 +12,7 @@ static const es_command *const commands[] = {
     &es_command_inspect,
     &es_command_bench,
     &es_command_stats,
+    &es_command_plan,
     &es_command_completion,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

@@ -1,5 +1,5 @@
-"""`evenshare stats` against numpy in float64: .npy files of every type, raw files, safetensors, quantised GGUF tensors, and the
-default model when it is there; the same figures from any number of threads; notes; what is refused."""
+"""`evenshare stats` against numpy in float64: .npy files of every type, raw files, safetensors, quantised GGUF tensors, and
+the default model when it is there; the same figures from any number of threads; notes; what is refused."""
 import json
 import os
 import struct
@@ -129,7 +129,8 @@ def write_safetensors(path, tensors):
 
 def safetensors_and_threads(folder):
     tensors, wanted = {}, {}
-    for name, shape, center, spread in [("a", (64, 576), 0, 0.02), ("b", (3, 50000), 1, 0.01), ("c", (100,), 5, 1), ("d", (), 2, 0)]:
+    for name, shape, center, spread in [("a", (64, 576), 0, 0.02), ("b", (3, 50000), 1, 0.01), ("c", (100,), 5, 1),
+                                        ("d", (), 2, 0)]:
         x = (random.standard_normal(shape) * spread + center).astype(np.float32)
         for kind, data, back in [("F32", x.tobytes(), x), ("F16", x.astype(np.float16).tobytes(), x.astype(np.float16)),
                                  ("BF16", to_bf16(x).tobytes(), from_bf16(to_bf16(x)).reshape(shape))]:

@@ -9,6 +9,7 @@
 #include "device/cpu/kernels.h"
 #include "device/device.h"
 #include "evenshare/share.h"
+#include "share/plan.h"
 #include "share/pool.h"
 
 struct es_buffer {
@@ -33,8 +34,7 @@ struct es_buffer {
 typedef struct es_attn_item {
     int32_t span, kv_head;
     int32_t first_row, tokens;      /**< rows of the step */
-    int32_t partitions, weight;     /**< leaves, and the cost of one */
-    int64_t before;                 /**< cost of all earlier items */
+    es_plan_item load;              /**< leaves, the cost of one, and of all earlier items */
 } es_attn_item;
 
 /** A node of the merge tree over `rows` query rows: [rows] m, [rows] l, [rows][head_dim] o. */

@@ -11,12 +11,6 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/math.h"
 
-/* Reading a partition costs something even for one row; rows cost on top of it. */
-static int32_t partition_weight(int32_t rows)
-{
-    return 8 + rows;
-}
-
 void es_cpu_attn_plan(es_cpu *cpu)
 {
     const es_batch *batch = cpu->batch;
@@ -35,10 +29,10 @@ void es_cpu_attn_plan(es_cpu *cpu)
                 es_attn_item *item = &cpu->item[cpu->items++];
                 *item = (es_attn_item){
                     .span = s, .kv_head = head, .first_row = span->first_row + t, .tokens = tokens,
-                    .partitions = (int32_t)((keys + ES_ATTN_PARTITION - 1) / ES_ATTN_PARTITION),
-                    .weight = partition_weight(tokens * group), .before = cpu->attn_cost,
+                    .load = {.partitions = (int32_t)((keys + ES_ATTN_PARTITION - 1) / ES_ATTN_PARTITION),
+                             .weight = es_plan_weight(tokens * group), .before = cpu->attn_cost},
                 };
-                cpu->attn_cost += (int64_t)item->weight * item->partitions;
+                cpu->attn_cost += (int64_t)item->load.weight * item->load.partitions;
             }
     }
     /* A share that starts inside an item is what makes the merge necessary. */
@@ -51,39 +45,13 @@ void es_cpu_attn_plan(es_cpu *cpu)
     }
 }
 
-/* The last item that starts at or before `cost`. */
-static int32_t item_at(const es_cpu *cpu, int64_t cost)
-{
-    int32_t low = 0, high = cpu->items;
-    while (high - low > 1) {
-        const int32_t middle = low + (high - low) / 2;
-        if (cpu->item[middle].before <= cost)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Where worker w's run begins: an item and a partition of it. V1 snaps to whole items, `auto` to units of partitions. */
 void es_cpu_attn_cut(const es_cpu *cpu, int worker, int32_t *item, int64_t *partition)
 {
-    const int workers = es_pool_workers(cpu->pool);
-    *item = cpu->items, *partition = 0;
-    if (worker >= workers || cpu->items == 0) return;
-    /* Cost is divided without overflow: quotient and remainder apart. */
-    const int64_t cost = cpu->attn_cost / workers * worker + cpu->attn_cost % workers * worker / workers;
-    *item = item_at(cpu, cost);
-    const es_attn_item *it = &cpu->item[*item];
-    int64_t inside = (cost - it->before + it->weight / 2) / it->weight;
-    if (cpu->options.attention == ES_ATTENTION_V1)
-        inside = 2 * inside >= it->partitions ? it->partitions : 0;
-    else if (cpu->options.attention == ES_ATTENTION_AUTO)
-        inside = (inside + ES_ATTN_UNIT / 2) / ES_ATTN_UNIT * ES_ATTN_UNIT;
-    if (inside >= it->partitions)
-        (*item)++;
-    else
-        *partition = inside;
+    const es_plan_list list = {.items = &cpu->item[0].load, .stride = sizeof *cpu->item, .count = cpu->items,
+                               .cost = cpu->attn_cost, .workers = es_pool_workers(cpu->pool)};
+    const es_attention how = cpu->options.attention;
+    es_plan_cut(&list, how == ES_ATTENTION_V1 ? 0 : how == ES_ATTENTION_V2 ? 1 : ES_ATTN_UNIT, worker, item, partition);
 }
 
 /* One fold: an item's query rows and where its keys are. */
@@ -202,12 +170,12 @@ void es_cpu_attn(es_cpu *cpu, const es_op_attn *op, int worker)
     me->pieces = 0;
     for (; item < last_item || (item == last_item && partition < last_partition); item++, partition = 0) {
         const es_attn_item *it = &cpu->item[item];
-        const int64_t end = item == last_item ? last_partition : it->partitions;
+        const int64_t end = item == last_item ? last_partition : it->load.partitions;
         const fold f = start_fold(cpu, op, it, worker);
         es_attn_piece *piece = &me->piece[me->pieces];
         piece->item = item;
         fold_run(&f, partition, end, piece);
-        if (partition == 0 && end == it->partitions)
+        if (partition == 0 && end == it->load.partitions)
             finish_stack(&f, piece->node, piece->count, 0, f.rows);
         else
             me->pieces++; /* at most two: a run's first item and its last */

@@ -1,0 +1,72 @@
+/* plan.h: the arithmetic of sharing out attention: who starts where, and what it would cost.
+ *
+ * The engine cuts its steps with es_plan_cut(); `evenshare plan` asks es_plan_estimate() about hardware that may not be here.
+ * Pure functions. Neither can change an answer: any cut gives the same merges (run_attention.c says why). */
+#ifndef ES_SHARE_PLAN_H
+#define ES_SHARE_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** What a partition of keys costs for `rows` query rows that share the read: reading costs as much as computing 8 of them. */
+int32_t es_plan_weight(int32_t rows);
+
+/** An item (a query tile of one KV head): so many partitions of equal cost, one after the other. */
+typedef struct es_plan_item {
+    int64_t before;      /**< cost of all earlier items */
+    int32_t partitions;  /**< ≥ 1 */
+    int32_t weight;      /**< cost of one, ≥ 1 */
+} es_plan_item;
+
+/** Items that lie `stride` bytes apart (inside larger structs). */
+typedef struct es_plan_list {
+    const es_plan_item *items;
+    size_t stride;
+    int32_t count;
+    int64_t cost;        /**< of all of them */
+    int workers;
+} es_plan_list;
+
+/** Where worker w's run begins when all take equal cost: partition `partition` of item `item`, a multiple of `unit` (0: whole
+ *  items only, V1). For w ≥ workers: (count, 0). Cuts never fall from one worker to the next. */
+void es_plan_cut(const es_plan_list *list, int64_t unit, int worker, int32_t *item, int64_t *partition);
+
+/** What a device can do, as far as the cost model asks. docs/plan.md describes the file. */
+typedef struct es_profile {
+    char name[64];
+    int64_t workers;          /**< threads, or multiprocessors */
+    int64_t unit_tokens;      /**< tokens that one unit takes */
+    int64_t element_bytes;    /**< of a cached key's or value's channel */
+    double worker_bandwidth;  /**< bytes per second that one worker reads alone */
+    double bandwidth;         /**< bytes per second that all of them read together */
+    double unit_seconds;      /**< what starting a unit costs */
+    double meet_seconds;      /**< a barrier, or a second launch */
+    double merge_bandwidth;   /**< bytes of partials per second that a merge reads and writes */
+} es_profile;
+
+typedef struct es_plan_shape {
+    int64_t tokens;           /**< of context, for each sequence */
+    int64_t sequences, query_heads, kv_heads, head_dim;
+} es_plan_shape;
+
+typedef struct es_estimate {
+    int64_t units;            /**< of one sequence and KV head: ceil(tokens / unit) */
+    int64_t items;            /**< sequences · KV heads */
+    int64_t total;            /**< units · items */
+    int64_t workers;          /**< that get a share */
+    double per_worker;        /**< total / asked workers */
+    int64_t waves;            /**< ceil(total / asked workers) */
+    int64_t big, big_units, normal, normal_units; /**< how many shares of either size, and the size */
+    double balance;           /**< per_worker / waves: what part of the workers' time is used */
+    int64_t v1_walk;          /**< units that the busiest worker walks when items are not split */
+    double v1_seconds, v2_seconds;
+    int64_t nodes;            /**< partials that V2 publishes and merges, at most */
+    int64_t partial_bytes;    /**< of one: query heads of a KV head · (head_dim + 2) floats */
+    int64_t workspace;        /**< nodes · partial_bytes */
+} es_estimate;
+
+/** Everything ≥ 1 and products below 2^62: es_plan_check() says so. */
+int es_plan_check(const es_plan_shape *shape, const es_profile *profile, int64_t workers, int64_t unit_tokens);
+es_estimate es_plan_estimate(const es_plan_shape *shape, const es_profile *profile, int64_t workers, int64_t unit_tokens);
+
+#endif

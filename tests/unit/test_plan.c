@@ -1,0 +1,106 @@
+/* The planner's arithmetic: the worked figures, cuts that cover everything once, and a cost model that can be done by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "share/plan.h"
+
+static const es_profile card = {.name = "card", .workers = 16, .unit_tokens = 512, .element_bytes = 2,
+                                .worker_bandwidth = 40e9, .bandwidth = 320e9, .unit_seconds = 1e-6, .meet_seconds = 10e-6, .merge_bandwidth = 1e9};
+
+static void the_worked_figures_come_out(void **state)
+{
+    (void)state;
+    const es_plan_shape shape = {.tokens = 100000, .sequences = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 128};
+    es_estimate e = es_plan_estimate(&shape, &card, 16, 512);
+    assert_true(e.units == 196 && e.total == 196 && e.per_worker == 12.25 && e.waves == 13);
+    assert_true(e.big == 4 && e.big_units == 13 && e.normal == 12 && e.normal_units == 12);
+    e = es_plan_estimate(&shape, &card, 16, 1024);
+    assert_true(e.units == 98 && e.per_worker == 6.125 && e.waves == 7);
+    assert_true(e.big == 2 && e.big_units == 7 && e.normal == 14 && e.normal_units == 6);
+}
+
+static int is_near(double a, double b)
+{
+    return a > b * (1 - 1e-12) && a < b * (1 + 1e-12);
+}
+
+static void the_cost_model_can_be_done_by_hand(void **state)
+{
+    (void)state;
+    /* 2 · 512 · 128 · 2 = 262,144 bytes a unit; 4 query heads to a KV head: 12/9 of the read. */
+    const es_plan_shape shape = {.tokens = 100000, .sequences = 1, .query_heads = 8, .kv_heads = 2, .head_dim = 128};
+    const es_estimate e = es_plan_estimate(&shape, &card, 16, 512);
+    assert_true(e.items == 2 && e.total == 392 && e.waves == 25 && e.v1_walk == 196);
+    assert_true(is_near(e.v1_seconds, 196 * (1e-6 + 262144.0 / 40e9 * 12 / 9)));
+    assert_true(e.partial_bytes == 4 * 130 * 4);
+    assert_true(e.nodes == 18 * 2 * 8); /* 16 + 2 pieces, a tree of height 8 */
+    assert_true(e.workspace == e.nodes * e.partial_bytes);
+    assert_true(is_near(e.v2_seconds, 25 * (1e-6 + 262144.0 / 20e9 * 12 / 9) + 10e-6 + (double)e.workspace / 1e9));
+    /* A short context is V1's: there is nothing to share that pays for the barrier. */
+    const es_plan_shape brief = {.tokens = 1000, .sequences = 1, .query_heads = 8, .kv_heads = 2, .head_dim = 128};
+    const es_estimate b = es_plan_estimate(&brief, &card, 16, 512);
+    assert_true(b.v1_seconds < b.v2_seconds && b.workers == 4);
+}
+
+static void what_cannot_be_planned_is_refused(void **state)
+{
+    (void)state;
+    const es_plan_shape good = {1000, 1, 4, 2, 64};
+    assert_true(es_plan_check(&good, &card, 4, 128));
+    es_plan_shape bad = good;
+    bad.tokens = 0;
+    assert_false(es_plan_check(&bad, &card, 4, 128));
+    bad = good, bad.query_heads = 3;
+    assert_false(es_plan_check(&bad, &card, 4, 128));
+    bad = good, bad.tokens = (int64_t)1 << 40, bad.sequences = 1 << 20, bad.kv_heads = bad.query_heads = 65536;
+    assert_false(es_plan_check(&bad, &card, 4, 128));
+    assert_false(es_plan_check(&good, &card, 0, 128));
+    assert_false(es_plan_check(&good, &card, 4, 0));
+    es_profile broken = card;
+    broken.bandwidth = 0;
+    assert_false(es_plan_check(&good, &broken, 4, 128));
+}
+
+/* Cuts never fall, start at the first item and end past the last, at whole units. */
+static void cuts_cover_every_partition_once(void **state)
+{
+    (void)state;
+    enum { ITEMS = 40 };
+    static const int64_t units[] = {0, 1, 4};
+    es_plan_item item[ITEMS];
+    for (int seed = 1; seed < 30; seed++) {
+        int64_t cost = 0;
+        for (int i = 0; i < ITEMS; i++) {
+            item[i] = (es_plan_item){cost, 1 + seed * (i * 7 + 3) % 97, es_plan_weight(1 + (i * seed) % 64)};
+            cost += (int64_t)item[i].partitions * item[i].weight;
+        }
+        for (int workers = 1; workers < 50; workers += 3)
+            for (int u = 0; u < 3; u++) {
+                const es_plan_list list = {item, sizeof *item, ITEMS, cost, workers};
+                int32_t at, previous = 0;
+                int64_t partition, before = 0;
+                es_plan_cut(&list, units[u], 0, &at, &partition);
+                assert_true(at == 0 && partition == 0);
+                for (int w = 1; w <= workers; w++) {
+                    es_plan_cut(&list, units[u], w, &at, &partition);
+                    assert_true(at > previous || (at == previous && partition >= before));
+                    assert_true(partition == 0 || (at < ITEMS && partition < item[at].partitions));
+                    if (units[u] == 0) assert_true(partition == 0);
+                    else assert_true(partition % units[u] == 0);
+                    previous = at, before = partition;
+                }
+                assert_true(at == ITEMS && partition == 0);
+            }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_worked_figures_come_out), cmocka_unit_test(the_cost_model_can_be_done_by_hand),
+        cmocka_unit_test(what_cannot_be_planned_is_refused), cmocka_unit_test(cuts_cover_every_partition_once)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
