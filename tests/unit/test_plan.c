@@ -8,7 +8,8 @@
 #include "share/plan.h"
 
 static const es_profile card = {.name = "card", .workers = 16, .unit_tokens = 512, .element_bytes = 2,
-                                .worker_bandwidth = 40e9, .bandwidth = 320e9, .unit_seconds = 1e-6, .meet_seconds = 10e-6, .merge_bandwidth = 1e9};
+                                .worker_bandwidth = 40e9, .bandwidth = 320e9, .unit_seconds = 1e-6,
+                                .meet_seconds = 10e-6, .merge_bandwidth = 1e9};
 
 static void the_worked_figures_come_out(void **state)
 {
