@@ -75,6 +75,7 @@ static inline es_model *es_oracle_model(const char *family)
 /** An engine whose every sequence holds 4,224 tokens unless the options say otherwise. */
 static inline es_engine *es_oracle_engine(const es_model *model, es_engine_options options)
 {
+    if (options.numeric == ES_NUMERIC_AUTO) options.numeric = ES_NUMERIC_F32; /* the references are float32's */
     es_engine *engine = NULL;
     if (options.context == 0) options.context = 4224;
     if (es_engine_open(model, &options, &engine) != ES_OK) fail_msg("%s", es_error_message());

@@ -28,8 +28,13 @@ extern "C" {
 typedef struct es_engine es_engine;
 
 /** A numeric mode fixes every rounding and the order of every sum: same mode, same bits. */
-typedef enum es_numeric { ES_NUMERIC_AUTO, ES_NUMERIC_F32 } es_numeric;
-/** Parse "auto", "f32"; ES_INVALID names those that exist. */
+typedef enum es_numeric {
+    ES_NUMERIC_AUTO, /**< the fastest trusted one for the model and the machine */
+    ES_NUMERIC_F32,  /**< weights as stored, everything else in float32 */
+    ES_NUMERIC_BF16, /**< products and KV in bfloat16, sums in the order of AMX tiles */
+    ES_NUMERIC_INT8, /**< quantised weights times quantised activations, in integers; KV in bfloat16 */
+} es_numeric;
+/** Parse "auto", "f32", "bf16", "int8"; ES_INVALID names those that exist. */
 es_status es_numeric_parse(const char *name, es_numeric *numeric);
 const char *es_numeric_name(es_numeric numeric);
 

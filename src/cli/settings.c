@@ -27,7 +27,7 @@ const es_option es_engine_option_rows[] = {
     {"memory", 0, ES_OPTION_SIZE, "BYTES", FIELD(memory), .min = 1, .max = ES_ANY,
      .help = "bytes for caches and workspaces, like 512M or 8G [from the machine's or cgroup's limit]"},
     {"numeric", 0, ES_OPTION_TEXT, "MODE", FIELD(numeric),
-     .help = "numeric mode, f32 or auto: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
+     .help = "numeric mode, auto, f32, bf16 or int8: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", FIELD(attention), .fallback = "auto",
      .help = "who walks a long sequence: one thread (v1) or all of them (v2); changes no bit of an answer"},
     {0}};

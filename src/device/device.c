@@ -2,6 +2,7 @@
 #include "device/device.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void es_program_add(es_program *program, es_op op)
 {
@@ -76,6 +77,22 @@ es_status es_device_submit(es_device *device, const es_program *program, const e
 
 size_t es_kv_page_bytes(const es_attn_shape *shape, es_numeric numeric)
 {
-    (void)numeric; /* f32 is the only mode */
-    return (size_t)shape->kv_heads * (size_t)shape->head_dim * (size_t)shape->page * sizeof(float);
+    const size_t element = numeric == ES_NUMERIC_F32 ? sizeof(float) : sizeof(uint16_t);
+    return (size_t)shape->kv_heads * (size_t)shape->head_dim * (size_t)shape->page * element;
+}
+
+es_status es_numeric_parse(const char *name, es_numeric *numeric)
+{
+    for (es_numeric n = ES_NUMERIC_AUTO; n <= ES_NUMERIC_INT8; n++)
+        if (strcmp(name, es_numeric_name(n)) == 0) {
+            *numeric = n;
+            return ES_OK;
+        }
+    return es_fail(ES_INVALID, "numeric mode \"%s\" does not exist; auto, f32, bf16 and int8 do", name);
+}
+
+const char *es_numeric_name(es_numeric numeric)
+{
+    static const char *const names[] = {"auto", "f32", "bf16", "int8"};
+    return numeric >= ES_NUMERIC_AUTO && numeric <= ES_NUMERIC_INT8 ? names[numeric] : "unknown";
 }

@@ -55,6 +55,9 @@ struct es_device {
     es_device_info info;
 };
 
+/** The fastest numeric mode that this machine's trusted kernels offer for weights of a type. */
+es_numeric es_device_best_numeric(es_dtype weights);
+
 /** The host's own cores. */
 es_status es_device_open_cpu(const es_device_options *options, es_device **device);
 void es_device_close(es_device *device);

@@ -18,22 +18,6 @@
 #define MOST_CHUNK 8192
 #define LEAST_OUTPUTS 16
 
-es_status es_numeric_parse(const char *name, es_numeric *numeric)
-{
-    if (strcmp(name, "f32") == 0)
-        *numeric = ES_NUMERIC_F32;
-    else if (strcmp(name, "auto") == 0)
-        *numeric = ES_NUMERIC_AUTO;
-    else
-        return es_fail(ES_INVALID, "numeric mode \"%s\" does not exist; auto and f32 do", name);
-    return ES_OK;
-}
-
-const char *es_numeric_name(es_numeric numeric)
-{
-    return numeric == ES_NUMERIC_F32 ? "f32" : "auto";
-}
-
 es_request es_request_defaults(const es_model *model)
 {
     es_request r = {.max_tokens = -1, .sampling = es_sampling_defaults()};
@@ -52,7 +36,6 @@ static es_status check_options(es_engine_options *o)
     if (o->chunk == 0) o->chunk = DEFAULT_CHUNK;
     if (o->page == 0) o->page = DEFAULT_PAGE;
     if (o->queue == 0) o->queue = DEFAULT_QUEUE;
-    if (o->numeric == ES_NUMERIC_AUTO) o->numeric = ES_NUMERIC_F32;
     if (o->parallel < 1 || o->parallel > MOST_PARALLEL)
         return es_fail(ES_INVALID, "parallel: %d is not between 1 and %d", o->parallel, MOST_PARALLEL);
     if (o->chunk < 1 || o->chunk > MOST_CHUNK)
@@ -71,7 +54,7 @@ static es_status size_caches(es_engine *engine, const es_engine_options *o, es_n
     const size_t weights = (size_t)engine->model->info.weight_bytes, limit = es_memory_limit();
     /* By default six tenths of what the weights leave: the rest is for everybody else on the machine. */
     const size_t budget = o->memory ? o->memory : limit > weights ? (limit - weights) / 10 * 6 : 0;
-    const size_t page = es_network_page_bytes(c, sizes->page);
+    const size_t page = es_network_page_bytes(c, sizes->page, o->numeric);
     const size_t fixed = es_network_activation_bytes(c, sizes) + es_network_slot_bytes(c) * (size_t)sizes->slots;
     const int64_t fits = fixed > budget ? 0 : page ? (int64_t)((budget - fixed) / page) : INT32_MAX;
     const int64_t asked = o->context && o->context < c->context ? o->context : c->context;
@@ -130,7 +113,8 @@ static es_status allocate_lists(es_engine *engine, const es_engine_options *o, c
 static es_status build(es_engine *engine, es_engine_options *o)
 {
     ES_TRY(check_options(o));
-    es_network_sizes sizes = {.rows = o->chunk + o->parallel, .slots = o->parallel, .page = o->page,
+    if (o->numeric == ES_NUMERIC_AUTO) o->numeric = es_device_best_numeric(engine->model->weights);
+    es_network_sizes sizes = {.rows = o->chunk + o->parallel, .slots = o->parallel, .page = o->page, .numeric = o->numeric,
                               .outputs = o->parallel > LEAST_OUTPUTS ? o->parallel : LEAST_OUTPUTS};
     ES_TRY(size_caches(engine, o, &sizes));
     ES_TRY(open_device(engine, o, &sizes));

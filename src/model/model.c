@@ -80,6 +80,7 @@ static void describe(es_model *model, const es_loader *counts)
     es_dtype most = ES_F32;
     for (es_dtype t = 0; t < ES_DTYPES; t++)
         if (counts->type_bytes[t] > counts->type_bytes[most]) most = t;
+    model->weights = most;
     model->info = (es_model_info){
         .path = model->path, .name = model->name, .family = c->family->name,
         .format = c->from_gguf ? "gguf" : "safetensors", .quantisation = es_dtype_get_info(most)->name,
@@ -87,7 +88,7 @@ static void describe(es_model *model, const es_loader *counts)
         .vocabulary = c->vocabulary, .hidden = c->hidden, .layers = c->layers, .attention_layers = c->attention_layers,
         .query_heads = c->query_heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
         .experts = c->family->moe ? c->experts : 0, .experts_used = c->family->moe ? c->experts_used : 0,
-        .kv_bytes_per_token = (int64_t)es_network_page_bytes(c, 16) / 16,
+        .kv_bytes_per_token = (int64_t)es_network_page_bytes(c, 16, ES_NUMERIC_F32) / 16,
         .state_bytes = (int64_t)es_network_slot_bytes(c),
     };
 }

@@ -12,6 +12,7 @@ struct es_model {
     es_model_info info;
     es_model_defaults defaults;
     char *path, *name;
+    es_dtype weights;              /**< the type of most weight bytes */
     es_gguf *gguf;                 /**< owns the tensors of a GGUF */
     es_tensor_set *safetensors;    /**< of a folder */
     const es_tensor_set *tensors;  /**< whichever it is */

@@ -18,6 +18,7 @@ typedef struct es_network_sizes {
     int32_t slots;   /**< places for recurrent state */
     int64_t pages;   /**< KV pages */
     int32_t page;    /**< tokens per page */
+    es_numeric numeric;
 } es_network_sizes;
 
 /** Activations that layers share: each is overwritten by the next layer. [T] rows each. */
@@ -55,7 +56,7 @@ es_status es_network_check(const es_model *model, es_loader *counts);
 
 /** Bytes that a network's activations, one page of all layers, and one state slot take. */
 size_t es_network_activation_bytes(const es_config *config, const es_network_sizes *sizes);
-size_t es_network_page_bytes(const es_config *config, int32_t page);
+size_t es_network_page_bytes(const es_config *config, int32_t page, es_numeric numeric);
 size_t es_network_slot_bytes(const es_config *config);
 
 /* One file per kind of layer: each records its operations, x += mixer(norm(x)) or x += mlp(norm(x)). */

@@ -185,6 +185,31 @@ static void cut_piece(cutter *c, const es_cpu *cpu, int32_t rows, es_attn_piece 
     }
 }
 
+static void cut_room(cutter *c, const es_cpu *cpu, int32_t tokens, es_panel_room *room)
+{
+    const int64_t rounded = (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS * ES_PANEL_TOKENS;
+    const int64_t blocks = (cpu->options.columns + ES_PRODUCT_BLOCK - 1) / ES_PRODUCT_BLOCK * rounded;
+    room->bf16 = cut(c, blocks * ES_PRODUCT_BLOCK, sizeof *room->bf16);
+    room->int8 = cut(c, blocks * ES_PRODUCT_BLOCK, sizeof *room->int8);
+    room->scale = cut(c, blocks, sizeof *room->scale);
+    room->sum = cut(c, blocks, sizeof *room->sum);
+}
+
+/* What the modes bf16 and int8 need besides. */
+static void cut_products(cutter *c, const es_cpu *cpu, es_cpu_worker *me)
+{
+    const es_device_options *o = &cpu->options;
+    const int64_t padded = (o->columns + ES_PRODUCT_BLOCK - 1) / ES_PRODUCT_BLOCK * ES_PRODUCT_BLOCK;
+    const int64_t panels = (o->rows > ES_CPU_OWN_TOKENS ? o->rows : ES_CPU_OWN_TOKENS) / ES_PANEL_TOKENS + 1;
+    me->input.bf16 = cut(c, panels, sizeof *me->input.bf16);
+    me->input.int8 = cut(c, panels, sizeof *me->input.int8);
+    if (o->numeric == ES_NUMERIC_F32) return;
+    me->unpack.q = cut(c, ES_PRODUCT_ROWS * padded, sizeof(uint16_t));
+    me->unpack.scale = cut(c, padded, sizeof(float)); /* two scales for each 32 inputs of 16 rows */
+    me->unpack.offset = cut(c, padded, sizeof(float));
+    cut_room(c, cpu, ES_CPU_OWN_TOKENS, &me->room);
+}
+
 static void cut_all(cutter *c, es_cpu *cpu)
 {
     const es_device_options *o = &cpu->options;
@@ -194,12 +219,14 @@ static void cut_all(cutter *c, es_cpu *cpu)
     cpu->row_position = cut(c, o->rows, sizeof *cpu->row_position);
     cpu->row_span = cut(c, o->rows, sizeof *cpu->row_span);
     cpu->item = cut(c, cpu->item_capacity, sizeof *cpu->item);
+    if (o->numeric != ES_NUMERIC_F32) cut_room(c, cpu, o->rows, &cpu->room);
     for (int w = 0; w < o->threads; w++) {
         es_cpu_worker *me = &cpu->worker[w];
+        cut_products(c, cpu, me);
         me->panel = cut(c, ES_DOT_ROWS * ES_DOT_COLUMNS, sizeof *me->panel);
         me->sums = cut(c, ES_DOT_TOKENS * ES_DOT_ROWS * ES_DOT_LANES, sizeof *me->sums);
         me->rows = cut(c, pointers, sizeof *me->rows);
-        me->product = cut(c, (int64_t)o->rows * ES_DOT_ROWS, sizeof *me->product);
+        me->product = cut(c, (int64_t)pointers * ES_DOT_ROWS, sizeof *me->product);
         if (!group) continue;
         me->p = cut(c, rows * ES_ATTN_TILE, sizeof *me->p);
         me->lanes = cut(c, rows * 16, sizeof *me->lanes);
@@ -217,6 +244,9 @@ static es_status check_options(const es_device_options *o)
         if (a->query_heads / a->kv_heads > ES_ATTN_ROWS)
             return es_fail(ES_UNSUPPORTED, "attention with %d query heads to a KV head; at most %d are supported",
                            a->query_heads / a->kv_heads, ES_ATTN_ROWS);
+        if (o->numeric != ES_NUMERIC_F32 && a->head_dim % 2 != 0)
+            return es_fail(ES_UNSUPPORTED, "heads of %d channels in numeric mode %s; use --numeric f32", a->head_dim,
+                           es_numeric_name(o->numeric));
         if (a->page < ES_ATTN_BLOCK || a->page > 512 || (a->page & (a->page - 1)))
             return es_fail(ES_INVALID, "page: %d is not a power of two from 16 to 512", a->page);
     }
@@ -251,7 +281,7 @@ static es_status build(es_cpu *cpu, const es_device_options *options)
     memset(cpu->arena, 0, c.used);
     c = (cutter){.base = cpu->arena};
     cut_all(&c, cpu);
-    cpu->base.info = (es_device_info){"cpu", cpu->kernels.instruction_set, ES_NUMERIC_F32, threads, c.used};
+    cpu->base.info = (es_device_info){"cpu", cpu->kernels.instruction_set, options->numeric, threads, c.used};
     return ES_OK;
 }
 
@@ -269,7 +299,10 @@ es_status es_device_open_cpu(const es_device_options *options, es_device **devic
     cpu->kernels = kernels;
     /* Heads that are no whole vectors are the reference's. */
     es_kernels_reference(&cpu->reference);
-    if (options->attn.head_dim % 16 != 0) cpu->kernels.attn_tile = cpu->reference.attn_tile;
+    if (options->attn.head_dim % 16 != 0) {
+        cpu->kernels.attn_tile = cpu->reference.attn_tile;
+        cpu->kernels.attn_tile_bf16 = cpu->reference.attn_tile_bf16;
+    }
     es_status status = es_pool_open(options->threads, &cpu->pool);
     if (status == ES_OK) status = build(cpu, options);
     if (status != ES_OK) {

@@ -7,6 +7,7 @@
 #define ES_CPU_CPU_H
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/product.h"
 #include "device/device.h"
 #include "evenshare/share.h"
 #include "share/plan.h"
@@ -50,10 +51,30 @@ typedef struct es_attn_piece {
     es_attn_node *node; /**< [nodes] */
 } es_attn_piece;
 
+/** Room for tokens in panels: [tokens rounded up to 16][columns rounded up to 32], and a scale and a sum per block. */
+typedef struct es_panel_room {
+    uint16_t *bf16;
+    int8_t *int8;
+    float *scale, *sum;
+} es_panel_room;
+
+/** The tokens of a product, in the forms that its weights need. */
+typedef struct es_cpu_input {
+    const float *const *x; /**< [tokens] rows */
+    int32_t tokens, panels;
+    es_panel *bf16, *int8; /**< [panels] */
+} es_cpu_input;
+
+/** Tokens that a worker encodes for itself at most: those of one expert come in such groups. */
+#define ES_CPU_OWN_TOKENS 64
+
 /** What one worker needs, allocated when the device opens. */
 typedef struct es_cpu_worker {
     float *panel;           /**< [16][512] decoded weight rows */
     float *sums;            /**< [128 tokens][16][16] lanes of a product */
+    es_unpack_room unpack;  /**< integers (or bfloat16) and scales of 16 weight rows */
+    es_panel_room room;     /**< of ES_CPU_OWN_TOKENS */
+    es_cpu_input input;
     const float **rows;     /**< [step rows] pointers */
     float *product;         /**< [step rows][16] */
     float *p, *lanes;       /**< attention scratch: [64 rows][64], [64 rows][16] */
@@ -68,6 +89,8 @@ typedef struct es_cpu {
     es_kernels kernels, reference;
     es_cpu_worker *worker;     /**< [threads] */
     void *arena;               /**< what all workspaces are cut from */
+
+    es_panel_room room;        /**< tokens that all workers encode together */
 
     /* of the current submit */
     const es_program *program;
@@ -84,6 +107,12 @@ typedef struct es_cpu {
 static inline float *es_cpu_floats(es_slice slice)
 {
     return slice.buffer ? (float *)(void *)(slice.buffer->data + slice.offset) : NULL;
+}
+
+/** A slice as bfloat16 values. */
+static inline uint16_t *es_cpu_halves(es_slice slice)
+{
+    return (uint16_t *)(void *)(slice.buffer->data + slice.offset);
 }
 
 /** The share of `units` units that falls to a worker. */
@@ -115,16 +144,17 @@ void es_cpu_moe_group(es_cpu *cpu, const es_op_moe_group *op, int worker);
 void es_cpu_moe_product(es_cpu *cpu, const es_op_moe_product *op, int worker);
 void es_cpu_moe_combine(es_cpu *cpu, const es_op_moe_combine *op, int worker);
 
-/** A block of ≤ 16 weight rows times the tokens at x[0 … tokens): out[i] += or = the products, for the part's columns
- *  [row, row + count). `data` is the first of the block's weight rows. Shared by plain and expert products. */
+/** A block of ≤ 16 weight rows; `data` is the first of them. */
 typedef struct es_cpu_block {
     const unsigned char *data;
     es_dtype type;
     int64_t columns;
-    int32_t count, tokens;
-    const float *const *x;
+    int32_t count;
 } es_cpu_block;
-/** Leaves [tokens][16] sums in the worker's `product`. */
+/** The block's products with the worker's `input`: leaves [tokens][16] sums in its `product`. */
 void es_cpu_product_block(es_cpu *cpu, const es_cpu_block *block, int worker);
+/** Bring up to ES_CPU_OWN_TOKENS rows into the worker's `input`, in the forms that weights of these types need. */
+void es_cpu_encode_own(es_cpu *cpu, es_dtype const *types, int32_t parts, const float *const *x, int32_t tokens,
+                       int64_t columns, int worker);
 
 #endif

@@ -1,5 +1,6 @@
 /* dispatch.c: which kernels this machine gets. */
 #include "device/cpu/kernels.h"
+#include "device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,32 @@ static bool has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool has_avx512vnni(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+
+static bool has_amx(void)
+{
+    return has_avx512vnni() && es_amx_usable();
+}
+
+static void fill_avx512vnni(es_kernels *kernels)
+{
+    es_kernels_avx512(kernels);
+    es_attn_bf16_avx512(kernels);
+    es_products_avx512(&kernels->products);
+    kernels->fast_products = true;
+    kernels->instruction_set = "avx512vnni";
+}
+
+static void fill_amx(es_kernels *kernels)
+{
+    fill_avx512vnni(kernels);
+    es_products_amx(&kernels->products);
+    kernels->instruction_set = "amx";
 }
 
 #define MXCSR_FLUSH 0x8040u /* flush to zero, denormals are zero */
@@ -56,6 +83,26 @@ void es_kernels_avx2(es_kernels *kernels)
 }
 
 void es_kernels_avx512(es_kernels *kernels)
+{
+    (void)kernels;
+}
+
+static bool has_avx512vnni(void)
+{
+    return false;
+}
+
+static bool has_amx(void)
+{
+    return false;
+}
+
+static void fill_avx512vnni(es_kernels *kernels)
+{
+    (void)kernels;
+}
+
+static void fill_amx(es_kernels *kernels)
 {
     (void)kernels;
 }
@@ -93,6 +140,8 @@ static const struct {
     bool (*here)(void);
     void (*fill)(es_kernels *);
 } instruction_sets[] = {
+    {"amx", has_amx, fill_amx},
+    {"avx512vnni", has_avx512vnni, fill_avx512vnni},
     {"avx512", has_avx512, es_kernels_avx512},
     {"avx2", has_avx2, es_kernels_avx2},
 };
@@ -112,6 +161,14 @@ es_status es_kernels_select(const char *highest, es_kernels *kernels)
         }
         if (asked) return es_fail(ES_UNSUPPORTED, "instruction set %s: this processor does not have it", asked);
     }
-    if (asked) return es_fail(ES_INVALID, "instruction set %s: not one of avx512, avx2, reference", asked);
+    if (asked) return es_fail(ES_INVALID, "instruction set %s: not one of amx, avx512vnni, avx512, avx2, reference", asked);
     return ES_OK;
+}
+
+es_numeric es_device_best_numeric(es_dtype weights)
+{
+    es_kernels kernels;
+    /* Without VNNI the integer and bfloat16 products have only their reference: float32 is faster. */
+    if (es_kernels_select(NULL, &kernels) != ES_OK || !kernels.fast_products || weights == ES_F32) return ES_NUMERIC_F32;
+    return weights == ES_F16 || weights == ES_BF16 ? ES_NUMERIC_BF16 : ES_NUMERIC_INT8;
 }

@@ -10,6 +10,7 @@
 #define ES_CPU_KERNELS_H
 
 #include "device/cpu/decode.h"
+#include "device/cpu/product.h"
 #include "evenshare/engine.h"
 
 /** Keys in one fold of attention: one new maximum each. */
@@ -47,6 +48,8 @@ typedef struct es_attn_tile {
     int32_t rows, head_dim;
     const float *k[ES_ATTN_TILE_BLOCKS]; /**< blocks [head_dim][16]; read only where some row's `valid` reaches */
     const float *v[ES_ATTN_TILE_BLOCKS]; /**< blocks [16][head_dim] */
+    const uint16_t *k16[ES_ATTN_TILE_BLOCKS]; /**< the same as bfloat16: blocks [head_dim / 2][16][2] */
+    const uint16_t *v16[ES_ATTN_TILE_BLOCKS]; /**< blocks [8][head_dim][2] */
     float *m;                            /**< [rows] running maximum, −inf at first */
     float *l;                            /**< [rows][16] running sums of exponentials, key j in lane j mod 16 */
     float *o;                            /**< [rows][head_dim] running output */
@@ -102,14 +105,25 @@ typedef struct es_kernels {
 
     void (*attn_tile)(const es_attn_tile *tile);
 
+    /** The same over bfloat16 keys and values (k16, v16), q already rounded to bfloat16. Sums run as AMX tiles do: per 32
+     *  channels (or keys) an even and an odd chain from zero, then c = c + (e + o); p = e^(s − m) is rounded to bfloat16. */
+    void (*attn_tile_bf16)(const es_attn_tile *tile);
+
     /** The attention operator: (m, l, o) ← (m, l, o) ⊕ (m2, l2, o2), o of n floats. An empty side (m = −inf) gives the
      *  other, bit for bit. */
     void (*attn_merge)(float *m, float *l, float *o, float m2, float l2, const float *o2, int32_t n);
 
     void (*delta_scan)(const es_delta_tile *tile);
 
+    es_products products; /**< of modes bf16 and int8 */
+
+    bool fast_products;   /**< bf16 and int8 have more than their reference */
+
     const char *instruction_set;
 } es_kernels;
+
+/** The reference of attn_tile_bf16, in a file of its own. */
+void es_attn_tile_bf16_ref(const es_attn_tile *tile);
 
 /** The plain-C functions of a mode. */
 void es_kernels_reference(es_kernels *kernels);
@@ -117,10 +131,15 @@ void es_kernels_reference(es_kernels *kernels);
 /** Replace entries by faster ones, where this machine can run them. Nothing happens on other processors. */
 void es_kernels_avx2(es_kernels *kernels);
 void es_kernels_avx512(es_kernels *kernels);
+void es_attn_bf16_avx512(es_kernels *kernels);
 
-/** The best table up to `highest` ("avx512", "avx2", "reference"; NULL: $ES_INSTRUCTION_SET, else the best). ES_INVALID for
+/** The best table up to `highest` ("amx", "avx512vnni", "avx512", "avx2", "reference"; NULL: $ES_INSTRUCTION_SET, else the best). ES_INVALID for
  *  another name, ES_UNSUPPORTED for one that this machine does not have. */
 es_status es_kernels_select(const char *highest, es_kernels *kernels);
+
+/** Whether AMX tiles work here: asked of the kernel once per process (it must permit them before threads start), then tried
+ *  in a child process, since a machine can show the CPU flag and still trap. */
+bool es_amx_usable(void);
 
 /** Treat denormals as zero on this thread, as the modes demand; returns the control word for es_float_mode_leave(). */
 unsigned es_float_mode_enter(void);

@@ -9,7 +9,14 @@
  * (V1). A run that holds part of one publishes its maximal aligned nodes (V2), and es_cpu_attn_merge() continues the stack
  * over all published nodes in order. Both do the same merges in the same tree: the plan cannot change a bit. */
 #include "device/cpu/cpu.h"
+#include "base/half.h"
 #include "device/cpu/math.h"
+
+/* The modes bf16 and int8 keep keys and values as bfloat16. */
+static bool is_bf16(const es_cpu *cpu)
+{
+    return cpu->options.numeric != ES_NUMERIC_F32;
+}
 
 void es_cpu_attn_plan(es_cpu *cpu)
 {
@@ -98,14 +105,19 @@ static void fold_partition(const fold *f, int64_t partition, es_attn_node *node)
         for (int32_t b = 0; b < ES_ATTN_TILE_BLOCKS && key + b * ES_ATTN_BLOCK <= last_key; b++) {
             const int64_t at = key + b * ES_ATTN_BLOCK, page = f->span->pages[at / shape->page];
             const int64_t offset = page * page_floats + head_floats + at % shape->page * shape->head_dim;
-            tile.k[b] = es_cpu_floats(f->op->k_cache) + offset;
-            tile.v[b] = es_cpu_floats(f->op->v_cache) + offset;
+            if (is_bf16(f->cpu)) {
+                tile.k16[b] = es_cpu_halves(f->op->k_cache) + offset;
+                tile.v16[b] = es_cpu_halves(f->op->v_cache) + offset;
+            } else {
+                tile.k[b] = es_cpu_floats(f->op->k_cache) + offset;
+                tile.v[b] = es_cpu_floats(f->op->v_cache) + offset;
+            }
         }
         for (int32_t r = 0; r < f->rows; r++) {
             const int64_t sees = f->first_position + r / f->group - key + 1;
             valid[r] = sees > ES_ATTN_TILE ? ES_ATTN_TILE : sees < 0 ? 0 : (int32_t)sees;
         }
-        f->cpu->kernels.attn_tile(&tile);
+        (is_bf16(f->cpu) ? f->cpu->kernels.attn_tile_bf16 : f->cpu->kernels.attn_tile)(&tile);
     }
     for (int32_t r = 0; r < f->rows; r++) node->l[r] = es_fold_lanes(f->me->lanes + r * ES_LANES);
     node->height = 0;
@@ -245,7 +257,10 @@ static void prepare_head(es_cpu *cpu, const es_op_attn_prepare *op, int64_t row,
         float *out = es_cpu_floats(op->q_out) + (row * shape->query_heads + h) * dim;
         if (norm) cpu->kernels.rmsnorm(q, norm, normed, dim, op->eps);
         rotate(norm ? normed : q, table, op->rope_pairs, op->interleaved, dim, turned);
-        for (int32_t d = 0; d < dim; d++) out[d] = turned[d] * op->scale;
+        for (int32_t d = 0; d < dim; d++) {
+            const float scaled = turned[d] * op->scale;
+            out[d] = is_bf16(cpu) ? es_bfloat_to_float(es_float_to_bfloat(scaled)) : scaled;
+        }
         return;
     }
     const int32_t kv = h - shape->query_heads;
@@ -256,10 +271,18 @@ static void prepare_head(es_cpu *cpu, const es_op_attn_prepare *op, int64_t row,
     const float *k = es_cpu_floats(op->k) + row * op->kv_stride + kv * dim, *norm = es_cpu_floats(op->k_norm);
     if (norm) cpu->kernels.rmsnorm(k, norm, normed, dim, op->eps);
     rotate(norm ? normed : k, table, op->rope_pairs, op->interleaved, dim, turned);
+    const float *v = es_cpu_floats(op->v) + row * op->kv_stride + kv * dim;
+    if (is_bf16(cpu)) {
+        uint16_t *keys = es_cpu_halves(op->k_cache) + at, *values = es_cpu_halves(op->v_cache) + at;
+        for (int32_t d = 0; d < dim; d++) {
+            keys[(d / 2 * ES_ATTN_BLOCK + lane) * 2 + d % 2] = es_float_to_bfloat(turned[d]);
+            values[(lane / 2 * dim + d) * 2 + lane % 2] = es_float_to_bfloat(v[d]);
+        }
+        return;
+    }
     float *keys = es_cpu_floats(op->k_cache) + at + lane;
     for (int32_t d = 0; d < dim; d++) keys[d * ES_ATTN_BLOCK] = turned[d];
-    memcpy(es_cpu_floats(op->v_cache) + at + lane * dim, es_cpu_floats(op->v) + row * op->kv_stride + kv * dim,
-           (size_t)dim * sizeof(float));
+    memcpy(es_cpu_floats(op->v_cache) + at + lane * dim, v, (size_t)dim * sizeof(float));
 }
 
 void es_cpu_attn_prepare(es_cpu *cpu, const es_op_attn_prepare *op, int worker)

@@ -1,9 +1,79 @@
 /* run_matmul.c: matrix products, shared out by weight rows.
  *
- * A unit is 16 weight rows times all rows of the step. Columns pass in pieces of 512: the sixteen weight rows' piece is
- * decoded to float32 into a panel that stays in the first-level cache, and serves up to 128 tokens. An output has sixteen
- * lanes of its own from the first column to the last, so that neither its company nor the pieces change a bit of it. */
+ * A unit is 16 weight rows times all rows of the step. Which arithmetic a product uses is decided by the numeric mode and the
+ * type of its weights alone; whichever it is, a token's result does not depend on how many tokens there are: one accumulator
+ * per output, over the whole inner dimension, in the order of the mode's contract.
+ *
+ *   mode f32   weight rows are decoded to float32, sums run in 16 lanes (kernels.h)
+ *   mode bf16  F32 weights as in f32; all others as bfloat16 (product.h)
+ *   mode int8  F32 weights as in f32; F16 and BF16 as bfloat16; quantised ones as integers (product.h)
+ *
+ * For bf16 and int8 the tokens are first encoded into panels: by every worker for itself while they are few (cheaper than
+ * meeting), by all together when they are many. */
 #include "device/cpu/cpu.h"
+
+#include "base/half.h"
+
+enum { FORM_F32 = 1, FORM_BF16 = 2, FORM_INT8 = 4 };
+
+static unsigned form_of(const es_cpu *cpu, es_dtype type)
+{
+    if (cpu->options.numeric == ES_NUMERIC_F32 || type == ES_F32) return FORM_F32;
+    if (cpu->options.numeric == ES_NUMERIC_BF16 || type == ES_F16 || type == ES_BF16) return FORM_BF16;
+    return FORM_INT8;
+}
+
+static int64_t blocks_of_columns(int64_t columns)
+{
+    return (columns + ES_PRODUCT_BLOCK - 1) / ES_PRODUCT_BLOCK;
+}
+
+/* Panels of 16 tokens stand one after the other in the room; this one is group `g`. */
+static void lay_panel(const es_panel_room *room, unsigned form, int32_t g, int32_t tokens, int64_t blocks, es_panel *panel)
+{
+    const int64_t before = (int64_t)g * ES_PANEL_TOKENS * blocks;
+    *panel = (es_panel){.tokens = tokens, .blocks = blocks};
+    if (form == FORM_BF16) {
+        panel->data = room->bf16 + before * ES_PRODUCT_BLOCK;
+        return;
+    }
+    panel->data = room->int8 + before * ES_PRODUCT_BLOCK;
+    panel->scale = room->scale + before;
+    panel->sum = room->sum + before;
+}
+
+/* Encodes groups [from, to) of the tokens; the panels of all groups are laid out. */
+static void encode(const es_cpu *cpu, unsigned forms, const es_panel_room *room, const float *const *x, int32_t tokens,
+                   int64_t columns, int64_t from, int64_t to, es_cpu_input *input)
+{
+    const int32_t groups = (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS;
+    const int64_t blocks = blocks_of_columns(columns);
+    input->x = x;
+    input->tokens = tokens;
+    input->panels = groups;
+    for (int32_t g = 0; g < groups; g++) {
+        const int32_t first = g * ES_PANEL_TOKENS, some = tokens - first < ES_PANEL_TOKENS ? tokens - first : ES_PANEL_TOKENS;
+        if (forms & FORM_BF16) lay_panel(room, FORM_BF16, g, some, blocks, &input->bf16[g]);
+        if (forms & FORM_INT8) lay_panel(room, FORM_INT8, g, some, blocks, &input->int8[g]);
+        if (g < from || g >= to) continue;
+        /* The room is this step's own: its contents are written here and only read as panels. */
+        if (forms & FORM_BF16)
+            cpu->kernels.products.encode_bf16(x + first, some, columns, (uint16_t *)(uintptr_t)input->bf16[g].data);
+        if (forms & FORM_INT8)
+            cpu->kernels.products.encode_int8(x + first, some, columns, (int8_t *)(uintptr_t)input->int8[g].data,
+                                              (float *)(uintptr_t)input->int8[g].scale,
+                                              (float *)(uintptr_t)input->int8[g].sum);
+    }
+}
+
+void es_cpu_encode_own(es_cpu *cpu, es_dtype const *types, int32_t parts, const float *const *x, int32_t tokens,
+                       int64_t columns, int worker)
+{
+    unsigned forms = 0;
+    for (int32_t p = 0; p < parts; p++) forms |= form_of(cpu, types[p]);
+    es_cpu_worker *me = &cpu->worker[worker];
+    encode(cpu, forms, &me->room, x, tokens, columns, 0, INT32_MAX, &me->input);
+}
 
 /* The columns [from, from + columns) of a block as floats: where they are, or decoded into the worker's panel. */
 static void find_weights(const es_cpu *cpu, const es_cpu_block *block, int64_t from, float *panel, es_dot_tile *tile)
@@ -23,12 +93,14 @@ static void find_weights(const es_cpu *cpu, const es_cpu_block *block, int64_t f
     tile->w_stride = ES_DOT_COLUMNS;
 }
 
-void es_cpu_product_block(es_cpu *cpu, const es_cpu_block *block, int worker)
+/* Columns pass in pieces of 512: the sixteen weight rows' piece stays in the first-level cache and serves up to 128 tokens. */
+static void product_f32(es_cpu *cpu, const es_cpu_block *block, int worker)
 {
     es_cpu_worker *me = &cpu->worker[worker];
-    for (int32_t t = 0; t < block->tokens; t += ES_DOT_TOKENS) {
-        es_dot_tile tile = {.x = block->x + t, .rows = block->count, .lanes = me->sums,
-                            .tokens = block->tokens - t < ES_DOT_TOKENS ? block->tokens - t : ES_DOT_TOKENS};
+    const es_cpu_input *in = &me->input;
+    for (int32_t t = 0; t < in->tokens; t += ES_DOT_TOKENS) {
+        es_dot_tile tile = {.x = in->x + t, .rows = block->count, .lanes = me->sums,
+                            .tokens = in->tokens - t < ES_DOT_TOKENS ? in->tokens - t : ES_DOT_TOKENS};
         for (int64_t from = 0; from < block->columns; from += ES_DOT_COLUMNS) {
             tile.columns = (int32_t)(block->columns - from < ES_DOT_COLUMNS ? block->columns - from : ES_DOT_COLUMNS);
             tile.x_offset = from;
@@ -37,6 +109,51 @@ void es_cpu_product_block(es_cpu *cpu, const es_cpu_block *block, int worker)
             cpu->kernels.dot(&tile);
         }
         cpu->kernels.fold(me->sums, block->count, tile.tokens, me->product + t * ES_DOT_ROWS);
+    }
+}
+
+/* A row rounded to bfloat16, and filled up with zeros. */
+static void round_row(const es_cpu *cpu, const es_cpu_block *block, int32_t row, int64_t padded, float *panel, uint16_t *w)
+{
+    const unsigned char *data = block->data + (size_t)row * es_dtype_bytes(block->type, block->columns);
+    for (int64_t from = 0; from < block->columns; from += ES_DOT_COLUMNS) {
+        const int64_t some = block->columns - from < ES_DOT_COLUMNS ? block->columns - from : ES_DOT_COLUMNS;
+        cpu->kernels.decode[block->type](data + es_dtype_bytes(block->type, from), panel, some);
+        for (int64_t i = 0; i < some; i++) w[from + i] = es_float_to_bfloat(panel[i]);
+    }
+    for (int64_t i = block->columns; i < padded; i++) w[i] = 0;
+}
+
+static void product_bf16(es_cpu *cpu, const es_cpu_block *block, int worker)
+{
+    es_cpu_worker *me = &cpu->worker[worker];
+    const int64_t blocks = blocks_of_columns(block->columns), padded = blocks * ES_PRODUCT_BLOCK;
+    es_bf16_rows rows = {(const uint16_t *)(const void *)block->data, block->columns, block->count, blocks};
+    if (block->type != ES_BF16 || padded != block->columns || (uintptr_t)block->data % 2 != 0) {
+        /* Not as it lies: rounded from the decoded values. */
+        uint16_t *w = (uint16_t *)(void *)me->unpack.q;
+        for (int32_t r = 0; r < block->count; r++) round_row(cpu, block, r, padded, me->panel, w + r * padded);
+        rows.w = w;
+        rows.stride = padded;
+    }
+    cpu->kernels.products.bf16(&rows, me->input.bf16, me->input.panels, me->product);
+}
+
+static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
+{
+    es_cpu_worker *me = &cpu->worker[worker];
+    es_int8_rows rows;
+    cpu->kernels.products.unpack[block->type](block->data, es_dtype_bytes(block->type, block->columns), block->count,
+                                              block->columns, &me->unpack, &rows);
+    cpu->kernels.products.int8(&rows, me->input.int8, me->input.panels, me->product);
+}
+
+void es_cpu_product_block(es_cpu *cpu, const es_cpu_block *block, int worker)
+{
+    switch (form_of(cpu, block->type)) {
+    case FORM_F32: product_f32(cpu, block, worker); break;
+    case FORM_BF16: product_bf16(cpu, block, worker); break;
+    default: product_int8(cpu, block, worker); break;
     }
 }
 
@@ -59,18 +176,31 @@ static int64_t blocks_of(const es_matmul_part *part)
     return (part->weight.rows + ES_DOT_ROWS - 1) / ES_DOT_ROWS;
 }
 
-void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, int worker)
+/* Leaves the step's rows in this worker's `input`, in every form that the operation's weights need. */
+static void prepare_input(es_cpu *cpu, const es_op_matmul *op, int32_t tokens, int worker)
 {
     es_cpu_worker *me = &cpu->worker[worker];
+    const int64_t columns = op->part[0].weight.cols;
+    unsigned forms = 0;
+    for (int32_t p = 0; p < op->parts; p++) forms |= form_of(cpu, op->part[p].weight.type);
+    for (int32_t t = 0; t < tokens; t++) me->rows[t] = es_cpu_floats(op->x) + t * op->x_stride;
+    if (forms == FORM_F32 || tokens <= ES_PANEL_TOKENS) {
+        encode(cpu, forms, &me->room, me->rows, tokens, columns, 0, INT32_MAX, &me->input);
+        return;
+    }
+    const es_range groups = es_cpu_share(cpu, (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS, worker);
+    encode(cpu, forms, &cpu->room, me->rows, tokens, columns, groups.begin, groups.end, &me->input);
+    es_pool_meet(cpu->pool);
+}
+
+void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, int worker)
+{
     const int32_t tokens = op->outputs_only ? cpu->batch->outputs : cpu->batch->rows;
     if (tokens == 0) return;
-    int64_t units = 0;
+    prepare_input(cpu, op, tokens, worker); /* before anyone may leave: workers meet in it */
+    int64_t units = 0, first = 0;
     for (int32_t p = 0; p < op->parts; p++) units += blocks_of(&op->part[p]);
     const es_range share = es_cpu_share(cpu, units, worker);
-    if (share.begin == share.end) return;
-    for (int32_t t = 0; t < tokens; t++) me->rows[t] = es_cpu_floats(op->x) + t * op->x_stride;
-
-    int64_t first = 0;
     for (int32_t p = 0; p < op->parts; p++) {
         const es_matmul_part *part = &op->part[p];
         const es_weight *w = &part->weight;
@@ -81,7 +211,7 @@ void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, int worker)
             const int32_t count = w->rows - row < ES_DOT_ROWS ? (int32_t)(w->rows - row) : ES_DOT_ROWS;
             const es_cpu_block block = {
                 .data = w->at.buffer->data + w->at.offset + (size_t)row * es_dtype_bytes(w->type, w->cols),
-                .type = w->type, .columns = w->cols, .count = count, .tokens = tokens, .x = me->rows,
+                .type = w->type, .columns = w->cols, .count = count,
             };
             es_cpu_product_block(cpu, &block, worker);
             store_block(cpu, part, row, count, tokens, worker);

@@ -54,12 +54,11 @@ void es_cpu_moe_group(es_cpu *cpu, const es_op_moe_group *op, int worker)
     start[0] = 0;
 }
 
-static void expert_block(es_cpu *cpu, const es_op_moe_product *op, int32_t p, int32_t expert, int64_t row, int worker)
+/* Weight rows [row, row + 16) of part `p` of an expert, times the entries that are in the worker's input. */
+static void expert_block(es_cpu *cpu, const es_op_moe_product *op, int32_t p, int32_t expert, int64_t row,
+                         const int32_t *entry, int worker)
 {
-    es_cpu_worker *me = &cpu->worker[worker];
-    const int32_t *start = (const int32_t *)(const void *)es_cpu_floats(op->starts);
-    const int32_t *order = (const int32_t *)(const void *)es_cpu_floats(op->order) + start[expert];
-    const int32_t tokens = start[expert + 1] - start[expert];
+    const es_cpu_worker *me = &cpu->worker[worker];
     const es_matmul_part *part = &op->part[p];
     const es_weight *w = &part->weight;
     es_slice at = w->at;
@@ -67,41 +66,52 @@ static void expert_block(es_cpu *cpu, const es_op_moe_product *op, int32_t p, in
         at = op->expert[p][expert];
     else
         at.offset += (size_t)expert * (size_t)op->expert_stride[p];
-    for (int32_t i = 0; i < tokens; i++)
-        me->rows[i] = es_cpu_floats(op->x) + (int64_t)(op->gather ? order[i] / op->used : order[i]) * op->x_stride;
     const es_cpu_block block = {
         .data = at.buffer->data + at.offset + (size_t)row * es_dtype_bytes(w->type, w->cols),
         .type = w->type,
         .columns = w->cols,
         .count = w->rows - row < ES_DOT_ROWS ? (int32_t)(w->rows - row) : ES_DOT_ROWS,
-        .tokens = tokens,
-        .x = me->rows,
     };
     es_cpu_product_block(cpu, &block, worker);
-    for (int32_t i = 0; i < tokens; i++)
-        memcpy(es_cpu_floats(part->out) + order[i] * part->out_stride + row, me->product + i * ES_DOT_ROWS,
+    for (int32_t i = 0; i < me->input.tokens; i++)
+        memcpy(es_cpu_floats(part->out) + entry[i] * part->out_stride + row, me->product + i * ES_DOT_ROWS,
                (size_t)block.count * sizeof(float));
+}
+
+/* Blocks [from, to) of an expert, for its entries in groups that a worker can hold. */
+static void expert_blocks(es_cpu *cpu, const es_op_moe_product *op, int32_t expert, int64_t from, int64_t to,
+                          int64_t blocks_of_first, int worker)
+{
+    es_cpu_worker *me = &cpu->worker[worker];
+    const int32_t *start = (const int32_t *)(const void *)es_cpu_floats(op->starts);
+    const int32_t *order = (const int32_t *)(const void *)es_cpu_floats(op->order);
+    const es_dtype types[2] = {op->part[0].weight.type, op->part[op->parts - 1].weight.type};
+    for (int32_t i = start[expert]; i < start[expert + 1]; i += ES_CPU_OWN_TOKENS) {
+        const int32_t left = start[expert + 1] - i, some = left < ES_CPU_OWN_TOKENS ? left : ES_CPU_OWN_TOKENS;
+        for (int32_t k = 0; k < some; k++)
+            me->rows[k] = es_cpu_floats(op->x) + (int64_t)(op->gather ? order[i + k] / op->used : order[i + k]) * op->x_stride;
+        es_cpu_encode_own(cpu, types, 2, me->rows, some, op->part[0].weight.cols, worker);
+        for (int64_t b = from; b < to; b++) {
+            const int32_t p = b >= blocks_of_first;
+            expert_block(cpu, op, p, expert, (p ? b - blocks_of_first : b) * ES_DOT_ROWS, order + i, worker);
+        }
+    }
 }
 
 void es_cpu_moe_product(es_cpu *cpu, const es_op_moe_product *op, int worker)
 {
     const int32_t *start = (const int32_t *)(const void *)es_cpu_floats(op->starts);
-    int64_t blocks[2] = {0, 0}, units = 0;
-    const int32_t experts = op->experts;
+    int64_t blocks[2] = {0, 0}, units = 0, unit = 0;
     for (int32_t p = 0; p < op->parts; p++) blocks[p] = (op->part[p].weight.rows + ES_DOT_ROWS - 1) / ES_DOT_ROWS;
     const int64_t per_expert = blocks[0] + blocks[1];
-    for (int32_t e = 0; e < experts; e++)
+    for (int32_t e = 0; e < op->experts; e++)
         if (start[e + 1] > start[e]) units += per_expert;
     const es_range share = es_cpu_share(cpu, units, worker);
-    int64_t unit = 0;
-    for (int32_t e = 0; e < experts && unit < share.end; e++) {
+    for (int32_t e = 0; e < op->experts && unit < share.end; e++) {
         if (start[e + 1] == start[e]) continue;
         const int64_t from = share.begin > unit ? share.begin - unit : 0;
         const int64_t to = share.end - unit < per_expert ? share.end - unit : per_expert;
-        for (int64_t b = from; b < to; b++) {
-            const int32_t p = b >= blocks[0];
-            expert_block(cpu, op, p, e, (p ? b - blocks[0] : b) * ES_DOT_ROWS, worker);
-        }
+        if (from < to) expert_blocks(cpu, op, e, from, to, blocks[0], worker);
         unit += per_expert;
     }
 }

@@ -182,9 +182,11 @@ void es_kernels_reference(es_kernels *kernels)
         .scale_gate = scale_gate_ref,
         .conv_silu = conv_silu_ref,
         .attn_tile = attn_tile_ref,
+        .attn_tile_bf16 = es_attn_tile_bf16_ref,
         .attn_merge = attn_merge_ref,
         .delta_scan = delta_scan_ref,
         .instruction_set = "reference",
     };
+    es_products_reference(&kernels->products);
     for (es_dtype type = 0; type < ES_DTYPES; type++) kernels->decode[type] = es_decode_ref(type);
 }

@@ -1,0 +1,77 @@
+/* product.h: matrix products of the numeric modes bf16 and int8.
+ *
+ * Both take 16 weight rows at a time against groups of up to 16 tokens. Weights are the first operand, as they lie in memory
+ * (or unpacked once per block of rows); tokens are brought into the form of a panel. One token and 512 go through the same
+ * steps: every output has its own accumulator and walks the inner dimension in the same order.
+ *
+ *   bf16  x is rounded to bf16. Per 32 inputs: e = Σ w·x of the even ones and o of the odd ones, each a chain of 16 fused
+ *         steps from zero; then c = c + (e + o). That is what AMX's tile product computes. Missing inputs of the last 32
+ *         are zeros.
+ *   int8  x is quantised in blocks of 32: scale = max|x| / 127, q = round(x · (127 / max|x|)). Integer sums of a block are
+ *         exact in any order; then acc = fma(weight scale · x scale, (float)sum, acc), and for weights with an offset
+ *         acc = fma(offset · x scale, (float)Σq, acc), blocks in order. Q6_K has two scales and two sums to a block. */
+#ifndef ES_CPU_PRODUCT_H
+#define ES_CPU_PRODUCT_H
+
+#include "device/dtype.h"
+
+#define ES_PANEL_TOKENS 16
+#define ES_PRODUCT_ROWS 16
+#define ES_PRODUCT_BLOCK 32
+
+/** Up to 16 tokens in the form a product reads. bf16: [blocks·16][tokens][2] uint16; int8: [blocks·8][tokens][4]. */
+typedef struct es_panel {
+    int32_t tokens;
+    int64_t blocks;     /**< of 32 inputs */
+    const void *data;
+    const float *scale; /**< int8: [blocks][tokens] */
+    const float *sum;   /**< int8: [blocks][tokens] Σq, exact */
+} es_panel;
+
+/** Weight rows as bfloat16, `stride` elements apart. */
+typedef struct es_bf16_rows {
+    const uint16_t *w;
+    int64_t stride;
+    int32_t rows;   /**< ≤ 16 */
+    int64_t blocks;
+} es_bf16_rows;
+
+/** Weight rows as signed integers: 32 of them at q + row · row_stride + block · block_stride (bytes). */
+typedef struct es_int8_rows {
+    const int8_t *q;
+    int64_t row_stride, block_stride;
+    int32_t rows;        /**< ≤ 16; rows up to 16 are readable */
+    int64_t blocks;
+    int32_t halves;      /**< scales to a block: 1 or 2 */
+    const float *scale;  /**< [blocks · halves][16] */
+    const float *offset; /**< [blocks][16], or NULL */
+} es_int8_rows;
+
+/** Room that an unpacked block of 16 rows takes, for `columns` inputs. */
+typedef struct es_unpack_room {
+    int8_t *q;     /**< [16][columns] */
+    float *scale;  /**< [columns / 16][16] */
+    float *offset; /**< [columns / 32][16] */
+} es_unpack_room;
+
+typedef void (*es_unpack_fn)(const void *rows, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
+                             es_int8_rows *out);
+
+typedef struct es_products {
+    void (*encode_bf16)(const float *const *x, int32_t tokens, int64_t columns, uint16_t *data);
+    void (*encode_int8)(const float *const *x, int32_t tokens, int64_t columns, int8_t *data, float *scale, float *sum);
+    /** out[(16 p + t) · 16 + r] for token t of panel p and row r. */
+    void (*bf16)(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out);
+    void (*int8)(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
+    es_unpack_fn unpack[ES_DTYPES]; /**< NULL where a type has no integer form */
+} es_products;
+
+void es_products_reference(es_products *products);
+/** Replace entries by faster ones; the caller knows that the machine has them. */
+void es_products_avx512(es_products *products);
+void es_products_amx(es_products *products);
+
+/** The VNNI product, to which the AMX one hands single tokens. */
+void es_product_int8_vnni(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
+
+#endif
