@@ -34,9 +34,11 @@ typedef struct fake_backend {
     pthread_t thread;
     bool started, closing;
     int step_microseconds, capacity;
+    bool reads_parts; /* the template prints the texts of a part list */
     int fail_after; /* requests end in an error after this many tokens; 0 = never */
     fake_request requests[FAKE_MAX];
     es_engine_stats stats;
+    int stats_asked; /* how often */
 } fake_backend;
 
 static const es_backend_info *fake_info(void *self)
@@ -46,7 +48,7 @@ static const es_backend_info *fake_info(void *self)
 
 static es_status fake_render(void *self, const char *variables_json, char **text)
 {
-    (void)self;
+    const bool reads_parts = ((fake_backend *)self)->reads_parts;
     json_t *variables = json_loads(variables_json, 0, NULL);
     es_text out = {0};
     size_t i;
@@ -54,9 +56,16 @@ static es_status fake_render(void *self, const char *variables_json, char **text
     json_array_foreach(json_object_get(variables, "messages"), i, message)
     {
         json_t *content = json_object_get(message, "content");
-        char *printed = json_is_string(content) ? strdup(json_string_value(content)) : json_dumps(content, JSON_ENCODE_ANY);
-        es_text_printf(&out, "[%s]%s\n", json_string_value(json_object_get(message, "role")), printed);
+        es_text_printf(&out, "[%s]", json_string_value(json_object_get(message, "role")));
+        char *printed = json_is_string(content) || reads_parts ? NULL : json_dumps(content, JSON_ENCODE_ANY);
+        if (printed) es_text_puts(&out, printed);
+        else if (json_is_string(content)) es_text_puts(&out, json_string_value(content));
+        size_t part;
+        json_t *value;
+        json_array_foreach(printed ? NULL : content, part, value)
+            es_text_puts(&out, json_string_value(json_object_get(value, "text")));
         free(printed);
+        es_text_putc(&out, '\n');
     }
     if (json_object_get(variables, "tools")) es_text_puts(&out, "[tools]\n");
     if (json_is_true(json_object_get(variables, "enable_thinking"))) es_text_puts(&out, "[think]\n");
@@ -126,6 +135,7 @@ static es_engine_stats fake_stats(void *self)
     fake_backend *fake = self;
     pthread_mutex_lock(&fake->lock);
     const es_engine_stats stats = fake->stats;
+    fake->stats_asked++;
     pthread_mutex_unlock(&fake->lock);
     return stats;
 }

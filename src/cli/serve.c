@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -76,6 +77,15 @@ static es_status read_keys(const settings *s, key_ring *ring)
     return ES_OK;
 }
 
+/* A connection takes a descriptor; shells commonly allow 1,024, and more on demand. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+    limit.rlim_cur = limit.rlim_max < 65536 ? limit.rlim_max : 65536;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) es_log(ES_LOG_DEBUG, "the limit of open files stays as it is");
+}
+
 /* What is open; closed in the order that keeps every pointer alive while it can be used. */
 typedef struct service {
     es_model *model;
@@ -138,6 +148,7 @@ static int serve(int argc, char **argv)
     options.cors = s.cors;
     options.grace = s.grace;
     options.signals = true;
+    raise_descriptor_limit();
     if (status == ES_OK) status = open_service(&s, &options, &open);
     if (status == ES_OK) {
         announce(&s, &open);

@@ -414,9 +414,12 @@ void es_http_group_finish(es_http_group *group)
         if (c->state == BUSY) {
             /* a stream's head may have promised to keep the connection: closing after its end is allowed all the same */
             c->keep = false;
+        } else if (c->state == READING && !es_http_parser_is_idle(&c->parser)) {
+            refuse(c, 503, "the server is shutting down");
         } else if (c->state == READING) {
-            if (es_http_parser_is_idle(&c->parser)) doom(c);
-            else refuse(c, 503, "the server is shutting down");
+            /* the last reply may not have left yet */
+            if (evbuffer_get_length(output_of(c)) == 0) doom(c);
+            else c->state = CLOSING, set_timer(c, group->settings.write_seconds);
         }
     }
 }

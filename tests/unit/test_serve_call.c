@@ -67,6 +67,26 @@ static void a_chat_with_everything_is_understood(void **state)
     es_call_free(&call);
 }
 
+/* Whether a template reads lists of parts is found out by trying; those that do get them as they were sent. */
+static void parts_stay_apart_for_templates_that_read_them(void **state)
+{
+    (void)state;
+    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                               "{\"type\":\"text\",\"text\":\"b\"}]}]}";
+    for (int reads = 0; reads <= 1; reads++) {
+        fake.reads_parts = reads;
+        es_api_context context = context_of(false);
+        context.content_parts = es_chat_template_reads_parts(&backend);
+        assert_int_equal(context.content_parts, reads);
+        es_call call;
+        es_api_error error;
+        assert_true(es_call_parse(&context, ES_CALL_CHAT, body, sizeof body - 1, &call, &error));
+        /* "[user]ab\n" or "[user]a\nb\n" */
+        assert_int_equal(call.prompts[0].count, reads ? 9 : 10);
+        es_call_free(&call);
+    }
+}
+
 static void the_models_recommendation_is_the_default(void **state)
 {
     (void)state;
@@ -246,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_chat_with_everything_is_understood, open_fake),
+        cmocka_unit_test_setup(parts_stay_apart_for_templates_that_read_them, open_fake),
         cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
         cmocka_unit_test_setup(prompts_come_in_four_shapes, open_fake),
         cmocka_unit_test_setup(nonsense_is_refused_by_name, open_fake),

@@ -383,13 +383,17 @@ static void requests_on_one_connection_are_answered_in_order(void **state)
     close(half);
 }
 
-static size_t resident_bytes(void)
+/* How many /health requests were answered, once that number stands still. */
+static int answered(void)
 {
-    size_t pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file && fscanf(file, "%*u %zu", &pages) != 1) pages = 0;
-    if (file) fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
+    int last = -1, asked = 0;
+    for (const double end = seconds() + 10; seconds() < end && asked != last; usleep(400000)) {
+        last = asked;
+        pthread_mutex_lock(&now.fake.lock);
+        asked = now.fake.stats_asked;
+        pthread_mutex_unlock(&now.fake.lock);
+    }
+    return asked;
 }
 
 /* A client that asks and asks and reads nothing: the server stops listening to it instead of piling replies up, and goes on
@@ -403,17 +407,13 @@ static void a_client_that_only_asks_is_not_listened_to(void **state)
     es_text all = {0};
     for (int i = 0; i < ASK; i++) es_text_append(&all, request, sizeof request - 1);
     const int fd = connect_with(4096);
-    const size_t before = resident_bytes();
     size_t sent = 0;
-    for (const double end = seconds() + 1.5; seconds() < end; usleep(1000)) {
+    for (const double end = seconds() + 1; seconds() < end && sent < all.bytes; usleep(1000)) {
         const ssize_t n = send(fd, all.data + sent, all.bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) sent += (size_t)n;
     }
-    /* the replies would be 40 MB; the thread sanitizer's own memory hides it */
-#ifndef __SANITIZE_THREAD__
-    assert_true(resident_bytes() < before + (8u << 20));
-#endif
-    (void)before;
+    /* what fits the kernel's buffers and a little more; all of them would be 40 MB */
+    assert_in_range(answered(), 1, ASK / 2);
     size_t replies = 0;
     char block[65536 + 1];
     size_t kept = 0;
