@@ -49,7 +49,7 @@ inside() {
         mount -t proc proc "$0/proc"
         mount --rbind /dev "$0/dev"
         mount -t tmpfs tmpfs "$0/tmp"
-        exec chroot "$0" bash -c "cd /evenshare && $1"' "$root" "$1" </dev/null
+        exec chroot "$0" bash -c "cd /evenshare || exit; $1"' "$root" "$1" </dev/null
 }
 
 if [ $# -gt 0 ]; then
@@ -59,18 +59,16 @@ fi
 inside './dev --help && ./dev serve --help'
 inside './dev serve --port 18099 >/tmp/log 2>&1 & server=$!
 for i in $(seq 900); do
-    grep -q "no command\|listening\|18099/" /tmp/log && break
+    grep -q "http://127.0.0.1:18099/v1" /tmp/log && break
     kill -0 $server || { cat /tmp/log; exit 1; }
     sleep 1
 done
-build/venv/bin/python - <<END
-import json, urllib.request
-body = {"model": "default", "max_tokens": 8, "messages": [{"role": "user", "content": "Say hello."}]}
-request = urllib.request.Request("http://127.0.0.1:18099/v1/chat/completions", json.dumps(body).encode(),
-                                 {"Content-Type": "application/json"})
-answer = json.load(urllib.request.urlopen(request, timeout=120))
-print("answered:", answer["choices"][0]["message"]["content"])
-END
+body="{\"messages\": [{\"role\": \"user\", \"content\": \"What is the capital of France?\"}], \"max_tokens\": 16, \"temperature\": 0}"
+exec 3<>/dev/tcp/127.0.0.1/18099
+printf "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:18099\r\nContent-Type: application/json\r\n" >&3
+printf "Connection: close\r\nContent-Length: %d\r\n\r\n%s" ${#body} "$body" >&3
+timeout 120 cat <&3 | tee /tmp/answer | tail -n 1
+grep -q "HTTP/1.1 200" /tmp/answer && grep -q "\"content\":\"[^\"]" /tmp/answer || { cat /tmp/log; exit 1; }
 kill -TERM $server && wait $server'
 inside './dev test'
 echo "chroot: all good"
