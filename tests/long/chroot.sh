@@ -1,8 +1,8 @@
 #!/bin/bash
 # chroot.sh: ./dev serve and ./dev test in a bare Debian 12, from a fresh clone of the last commit.
 #
-# A machine that builds evenshare every day has long had what a newcomer's lacks. This makes one that has nothing: debootstrap's
-# smallest system under build/chroot, with this machine's package sources, certificates and name resolution and nothing else
+# A machine that builds evenshare every day has long had what a newcomer's lacks. This makes one that has nothing:
+# debootstrap's smallest system under build/chroot, with this machine's package sources, certificates and name resolution and nothing else
 # of it. Mounts live in a mount namespace of their own and vanish with it. Exit code 77: it cannot be tried here.
 #
 #   tests/long/chroot.sh          everything
@@ -38,7 +38,9 @@ git clone -q --no-hardlinks . "$root/evenshare"
 environment=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 CI=true)
 while IFS= read -r -d '' entry; do
     case ${entry%%=*} in
-    PIP_INDEX_URL | PIP_EXTRA_INDEX_URL | PIP_CERT | PIP_DEFAULT_TIMEOUT | SSL_CERT_* | REQUESTS_CA_BUNDLE | *_proxy | *_PROXY) environment+=("$entry") ;;
+    PIP_INDEX_URL | PIP_EXTRA_INDEX_URL | PIP_CERT | PIP_DEFAULT_TIMEOUT | SSL_CERT_* | *_proxy | *_PROXY)
+        environment+=("$entry")
+        ;;
     esac
 done </proc/self/environ
 
@@ -63,7 +65,8 @@ for i in $(seq 900); do
     kill -0 $server || { cat /tmp/log; exit 1; }
     sleep 1
 done
-body="{\"messages\": [{\"role\": \"user\", \"content\": \"What is the capital of France?\"}], \"max_tokens\": 16, \"temperature\": 0}"
+question="{\"role\": \"user\", \"content\": \"What is the capital of France?\"}"
+body="{\"messages\": [$question], \"max_tokens\": 16, \"temperature\": 0}"
 exec 3<>/dev/tcp/127.0.0.1/18099
 printf "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:18099\r\nContent-Type: application/json\r\n" >&3
 printf "Connection: close\r\nContent-Length: %d\r\n\r\n%s" ${#body} "$body" >&3
