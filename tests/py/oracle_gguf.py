@@ -222,7 +222,8 @@ def stays_float32(name, array):
     return (array.ndim == 1 or name.endswith("norm.weight") or "ffn_gate_inp" in name or "ssm_conv1d" in name)
 
 
-def write_gguf(folder, out, dtype="F32", whole_characters=False):
+def write_gguf(folder, out, dtype="F32", whole_characters=False, decoded=False):
+    """With `decoded` the weights are rounded as the type does, and written as the float32 numbers that a reader decodes."""
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     config = {**config, **config.get("text_config", {})}
@@ -239,6 +240,8 @@ def write_gguf(folder, out, dtype="F32", whole_characters=False):
         array = np.ascontiguousarray(array, np.float32)
         if dtype == "F32" or stays_float32(name, array) or array.shape[-1] % block:
             w.add_tensor(name, array)
+        elif decoded:
+            w.add_tensor(name, gguf.quants.dequantize(gguf.quants.quantize(array, qtype), qtype))
         else:
             w.add_tensor(name, gguf.quants.quantize(array, qtype), raw_dtype=qtype)
     w.write_header_to_file()
