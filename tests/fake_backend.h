@@ -197,7 +197,8 @@ static es_backend fake_open(fake_backend *fake)
                  .has_tokenizer = true, .sampling = {.temperature = 0.7f, .top_p = 1, .repetition_penalty = 1}},
         .step_microseconds = 200, .capacity = FAKE_MAX};
     pthread_mutex_init(&fake->lock, NULL);
-    return (es_backend){fake, fake_info, fake_render, fake_encode, fake_piece, fake_listen, fake_submit, fake_cancel, fake_stats};
+    return (es_backend){fake, fake_info, fake_render, fake_encode, fake_piece, fake_listen, fake_submit, fake_cancel,
+                        fake_stats};
 }
 
 static inline void fake_start(fake_backend *fake)

@@ -32,7 +32,7 @@ static const es_option own[] = {
      .help = "port to listen on; 0 takes a free one"},
     {"alias", 'a', ES_OPTION_TEXT, "NAME", offsetof(settings, alias), .help = "the model's name in the API [the model's own]"},
     {"api-key", 0, ES_OPTION_LIST, "KEY", offsetof(settings, keys),
-     .help = "a key that requests must carry; may be given several times (other users of this machine can see it: prefer a file)"},
+     .help = "a key that requests must carry; may be given several times (others on this machine can see it: prefer a file)"},
     {"api-key-file", 0, ES_OPTION_TEXT, "FILE", offsetof(settings, key_file), .environment = "ES_API_KEY_FILE",
      .help = "file with one such key on each line"},
     {"no-auth", 0, ES_OPTION_FLAG, NULL, offsetof(settings, no_auth),
@@ -162,8 +162,8 @@ static int serve(int argc, char **argv)
 
 const es_command es_command_serve = {
     "serve", "answer OpenAI-style requests over HTTP",
-    "The API is at /v1 under the address printed when the server is ready (docs/api.md). It listens to this machine only, unless\n"
-    "--host says otherwise.\n"
+    "The API is at /v1 under the address printed when the server is ready (docs/api.md). It listens to this machine only,\n"
+    "unless --host says otherwise.\n"
     "\n"
     "SIGTERM and SIGINT let accepted requests end (--grace), a second one ends them at once.",
     groups, serve};

@@ -65,8 +65,9 @@ static es_http_connection *release_connection(es_answer *answer)
 
 static void send_out(es_answer *answer)
 {
-    if (answer->connection && !answer->out.failed) es_http_stream_write(answer->connection, answer->out.data, answer->out.bytes);
-    es_text_clear(&answer->out);
+    es_text *out = &answer->out;
+    if (answer->connection && !out->failed) es_http_stream_write(answer->connection, out->data, out->bytes);
+    es_text_clear(out);
 }
 
 static void send_json(es_answer *answer, json_t *json)

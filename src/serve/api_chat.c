@@ -22,8 +22,8 @@ static bool add_part(const json_t *part, size_t message, es_text *joined, size_t
     if (!type) return es_api_refuse(error, "messages", "messages[%zu]: each content part needs a \"type\"", message);
     if (strcmp(type, "text") != 0 && strcmp(type, "input_text") != 0 && strcmp(type, "output_text") != 0 &&
         strcmp(type, "refusal") != 0)
-        return es_api_refuse(error, "messages", "messages[%zu]: a content part of type \"%.40s\" is not supported; only text is",
-                             message, type);
+        return es_api_refuse(error, "messages",
+                             "messages[%zu]: a content part of type \"%.40s\" is not supported; only text is", message, type);
     json_t *text = json_object_get(part, strcmp(type, "refusal") == 0 ? "refusal" : "text");
     if (!json_is_string(text))
         return es_api_refuse(error, "messages", "messages[%zu]: a text part needs \"text\", a string", message);
@@ -115,7 +115,8 @@ static bool choose_tools(json_t *root, json_t **tools, es_api_error *error)
     *tools = es_json_member(root, "tools");
     if (*tools && !json_is_array(*tools)) return es_api_refuse(error, "tools", "tools must be an array");
     for (size_t i = 0; i < json_array_size(*tools); i++)
-        if (!json_is_object(json_array_get(*tools, i))) return es_api_refuse(error, "tools", "tools[%zu] must be an object", i);
+        if (!json_is_object(json_array_get(*tools, i)))
+            return es_api_refuse(error, "tools", "tools[%zu] must be an object", i);
     json_t *choice = es_json_member(root, "tool_choice");
     if (!choice) return true;
     const char *word = json_string_value(choice);
@@ -134,7 +135,8 @@ static bool build_variables(json_t *root, json_t *tools, json_t *variables, es_a
     if (extra && !json_is_object(extra))
         return es_api_refuse(error, "chat_template_kwargs", "chat_template_kwargs must be an object");
     if (json_object_get(extra, "messages") || json_object_get(extra, "tools") || json_object_get(extra, "chat_template"))
-        return es_api_refuse(error, "chat_template_kwargs", "chat_template_kwargs cannot set messages, tools or chat_template");
+        return es_api_refuse(error, "chat_template_kwargs",
+                             "chat_template_kwargs cannot set messages, tools or chat_template");
     if (extra && json_object_update(variables, extra) != 0) return no_memory(error);
     static const char *const passed[] = {"reasoning_effort", "add_generation_prompt", "documents"};
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {

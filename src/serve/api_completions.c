@@ -42,7 +42,8 @@ static bool add_prompt(const es_api_context *context, const json_t *value, es_pr
 {
     if (json_is_string(value)) return add_text(context, value, prompt, error);
     if (json_is_array(value)) return add_tokens(context, value, prompt, error);
-    return es_api_refuse(error, "prompt", "prompt must be a string, an array of strings, of token numbers, or of arrays of them");
+    return es_api_refuse(error, "prompt",
+                         "prompt must be a string, an array of strings, of token numbers, or of arrays of them");
 }
 
 /* "text", [1, 2] (one prompt each), ["a", "b"], [[1], [2, 3]] (several) */

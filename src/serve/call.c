@@ -111,7 +111,8 @@ static bool check_lengths(const es_api_context *context, const es_call *call, es
         if (wanted <= limit - prompt) continue;
         es_api_refuse(error, what,
                       "This model's maximum context length is %" PRId64 " tokens, but %" PRId64 " were requested (%" PRId64
-                      " in the %s, %" PRId64 "%s in the answer). Shorten one of them, or start the server with a larger --ctx.",
+                      " in the %s, %" PRId64 "%s in the answer). Shorten one of them, or start the server with a larger "
+                      "--ctx.",
                       limit, prompt + wanted, prompt, what, wanted, answer < 0 ? " at least" : "");
         error->code = "context_length_exceeded";
         return false;

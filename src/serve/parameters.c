@@ -79,8 +79,9 @@ static bool is_known(const char *name, int kind)
 /* False, null, 0 and "" ask for nothing. */
 static bool asks_for_nothing(const json_t *value)
 {
-    return !value || json_is_null(value) || json_is_false(value) || (json_is_integer(value) && json_integer_value(value) == 0) ||
-           (json_is_string(value) && json_string_length(value) == 0);
+    if (json_is_integer(value)) return json_integer_value(value) == 0;
+    if (json_is_string(value)) return json_string_length(value) == 0;
+    return !value || json_is_null(value) || json_is_false(value);
 }
 
 static bool check_names(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
@@ -186,7 +187,8 @@ static bool parse_logit_bias(const es_api_context *context, json_t *root, es_cal
     json_t *bias = es_json_member(root, "logit_bias");
     if (!bias) return true;
     const char *rule = "logit_bias must map token numbers of this model to numbers from -100 to 100, at most 4096 of them";
-    if (!json_is_object(bias) || json_object_size(bias) > ES_CALL_BIAS_MAX) return es_api_refuse(error, "logit_bias", "%s", rule);
+    if (!json_is_object(bias) || json_object_size(bias) > ES_CALL_BIAS_MAX)
+        return es_api_refuse(error, "logit_bias", "%s", rule);
     if (json_object_size(bias) == 0) return true;
     call->bias = calloc(json_object_size(bias), sizeof *call->bias);
     if (!call->bias) return es_api_refuse_status(error, es_fail(ES_NO_MEMORY, "out of memory"));

@@ -281,8 +281,8 @@ es_status es_server_check_options(const es_server_options *options)
     if (options->port < 0 || options->port > 65535) return es_fail(ES_INVALID, "a port is a number from 0 to 65535");
     if (!es_is_loopback(options->host) && options->key_count == 0 && !options->no_auth)
         return es_fail(ES_INVALID,
-                       "%s can be reached from other machines: name an --api-key, or say --no-auth if everyone there may use it",
-                       options->host);
+                       "%s can be reached from other machines: name an --api-key, or say --no-auth if everyone there may "
+                       "use it", options->host);
     for (size_t i = 0; i < options->key_count; i++)
         if (!*options->keys[i]) return es_fail(ES_INVALID, "an API key must not be empty");
     return ES_OK;

@@ -75,7 +75,8 @@ def a_seed_makes_an_answer_repeatable_and_choices_differ():
         api = client(server)
 
         def sample(seed):
-            reply = api.completions.create(model="x", prompt=prompt_of(1), temperature=1, top_p=1, n=2, seed=seed, max_tokens=12,
+            reply = api.completions.create(model="x", prompt=prompt_of(1), temperature=1, top_p=1, n=2, seed=seed,
+                                           max_tokens=12,
                                            extra_body={"ignore_eos": True, "return_token_ids": True, "top_k": 0})
             return [c.token_ids for c in reply.choices]
         first = sample(11)
@@ -129,7 +130,8 @@ def a_key_is_asked_for_when_one_is_named():
     key_file = os.path.join(serving.BUILD, "test_keys")
     with open(key_file, "w", encoding="utf8") as out:
         out.write("first\nsecond\n")
-    with real_server(serving.oracle_model(), "--ctx", "512", "--api-key-file", key_file, "--alias", "my/model", "--strict") as server:
+    with real_server(serving.oracle_model(), "--ctx", "512", "--api-key-file", key_file, "--alias", "my/model",
+                     "--strict") as server:
         try:
             client(server, "third").models.list()
             assert False
@@ -168,12 +170,14 @@ def a_model_chats():
         assert stopped.choices[0].message.content == text[:text.index("Paris")]
         assert stopped.choices[0].finish_reason == "stop"
         parts = [{"role": "user", "content": [{"type": "text", "text": QUESTION[0]["content"]}]}]
-        again = api.chat.completions.create(model="x", messages=parts, temperature=0, max_tokens=60, logprobs=True, top_logprobs=3)
+        again = api.chat.completions.create(model="x", messages=parts, temperature=0, max_tokens=60, logprobs=True,
+                                            top_logprobs=3)
         assert again.choices[0].message.content == text
         entries = again.choices[0].logprobs.content
         assert all(e.top_logprobs[0].token == e.token and e.logprob <= 0 for e in entries)
         assert len(entries) == again.usage.completion_tokens
-        unlikely = api.completions.create(model="x", prompt="The capital of France is", temperature=0, max_tokens=8, logprobs=5)
+        unlikely = api.completions.create(model="x", prompt="The capital of France is", temperature=0, max_tokens=8,
+                                          logprobs=5)
         assert len(unlikely.choices[0].logprobs.top_logprobs[0]) == 5
         assert unlikely.choices[0].text == "".join(unlikely.choices[0].logprobs.tokens)
 

@@ -165,8 +165,9 @@ def nonsense_gets_an_answer_and_harms_nobody():
                 status, headers, reply = server.post(path, body)
                 assert status == 400, (status, body[:60])
                 assert headers["content-type"] == "application/json" and json.loads(reply)["error"]["message"]
-        for raw in (b"\r\n" * 40, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 100, b"GET / HTTP/1.1\r\n" + b"A" * 70000,
-                    b"\xff" * 1000 + b"\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n"):
+        for raw in (b"\r\n" * 40, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 100,
+                    b"GET / HTTP/1.1\r\n" + b"A" * 70000, b"\xff" * 1000 + b"\r\n\r\n",
+                    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n"):
             with server.connect() as s:
                 s.sendall(raw)
                 s.shutdown(socket.SHUT_WR)
@@ -196,7 +197,8 @@ def a_stalled_reader_is_dropped_and_others_are_not():
     with fake_server("step_us=10", "context=100000000", "output_limit=1000000") as server:
         body = json.dumps({"messages": HELLO, "stream": True, "ignore_eos": True, "max_tokens": 10_000_000}).encode()
         with server.connect() as stalled:
-            stalled.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            stalled.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
+            stalled.sendall(body)
             assert server.wait_until(lambda h: h["running"] == 1)
             for _ in range(5):
                 assert client(server).completions.create(model="x", prompt="x", max_tokens=3).choices[0].text == "abc"
@@ -264,7 +266,8 @@ def curl_is_served_too():
         return
     with fake_server() as server:
         out = subprocess.run(["curl", "-sN", server.url + "/v1/chat/completions", "-d",
-                              json.dumps({"messages": HELLO, "stream": True})], capture_output=True, text=True, check=True).stdout
+                              json.dumps({"messages": HELLO, "stream": True})],
+                             capture_output=True, text=True, check=True).stdout
         assert out.startswith(": waiting\n\n") and out.endswith("data: [DONE]\n\n")
 
 

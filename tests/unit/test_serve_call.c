@@ -37,9 +37,11 @@ static void a_chat_with_everything_is_understood(void **state)
     static const char body[] =
         "{\"model\":\"any\",\"messages\":[{\"role\":\"developer\",\"content\":\"be brief\"},{\"role\":\"user\",\"content\":"
         "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"assistant\",\"content\":null,"
-        "\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]}],"
+        "\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":"
+        "{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]}],"
         "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"temperature\":0,\"top_p\":0.5,\"top_k\":-1,"
-        "\"min_p\":0.1,\"seed\":-3,\"stop\":[\"x\",\"y\"],\"max_completion_tokens\":7,\"max_tokens\":9,\"n\":3,\"logprobs\":true,"
+        "\"min_p\":0.1,\"seed\":-3,\"stop\":[\"x\",\"y\"],\"max_completion_tokens\":7,\"max_tokens\":9,"
+        "\"n\":3,\"logprobs\":true,"
         "\"top_logprobs\":2,\"logit_bias\":{\"97\":-100,\"0\":5},\"frequency_penalty\":-2,\"presence_penalty\":2,"
         "\"repeat_penalty\":1.5,\"ignore_eos\":true,\"stream\":true,\"stream_options\":{\"include_usage\":true},"
         "\"chat_template_kwargs\":{\"enable_thinking\":true},\"response_format\":{\"type\":\"text\"},\"user\":\"u\","
@@ -92,8 +94,8 @@ static void the_models_recommendation_is_the_default(void **state)
     (void)state;
     es_call call;
     es_api_error error;
-    assert_true(parse(ES_CALL_CHAT, false, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"temperature\":null}", &call,
-                      &error));
+    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"temperature\":null}";
+    assert_true(parse(ES_CALL_CHAT, false, body, &call, &error));
     assert_true(call.request.sampling.temperature == 0.7f);
     assert_int_equal(call.request.max_tokens, -1);
     es_call_free(&call);

@@ -190,7 +190,8 @@ static void keys_open_and_nothing_else_does(void **state)
     } cases[] = {
         {"Authorization", "Bearer first-key", true}, {"authorization", "bearer  second", true}, {"X-Api-Key", "second", true},
         {"Authorization", "Bearer first-keY", false}, {"Authorization", "Bearer first-key2", false},
-        {"Authorization", "Bearer first-ke", false}, {"Authorization", "Bearer ", false}, {"Authorization", "first-key", false},
+        {"Authorization", "Bearer first-ke", false}, {"Authorization", "Bearer ", false},
+        {"Authorization", "first-key", false},
         {"Authorization", "Basic first-key", false}, {"X-Api-Key", "", false}, {"X-Other", "second", false},
         {"X-Api-Key", "secondsecond", false},
     };
@@ -206,7 +207,8 @@ static void hostile_json_is_refused_without_quoting_it(void **state)
     (void)state;
     json_t *object = NULL;
     static const char *const bad[] = {"", "[]", "1", "{", "{\"a\":1,\"a\":2}", "{\"a\":1} x", "{\"a\":\"\xff\"}", "{'a':1}",
-                                      "{\"a\":01}", "{\"a\":\"\\u0000\"}", "{\"a\":\"\\ud800\"}", "{\"a\":1e999}", "\xEF\xBB\xBF{}"};
+                                      "{\"a\":01}", "{\"a\":\"\\u0000\"}", "{\"a\":\"\\ud800\"}", "{\"a\":1e999}",
+                                      "\xEF\xBB\xBF{}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(es_json_parse_object(bad[i], strlen(bad[i]), &object), ES_INVALID);
     static const char secret[] = "{\"prompt\": \"x\", my secret prompt}";

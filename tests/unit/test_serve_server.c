@@ -121,8 +121,8 @@ static char *receive(int fd, const char *until)
 static void send_post(int fd, const char *path, const char *headers, const char *body)
 {
     es_text text = {0};
-    es_text_printf(&text, "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n%s", path, headers, strlen(body),
-                   body);
+    es_text_printf(&text, "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n%s", path, headers,
+                   strlen(body), body);
     send_text(fd, text.data);
     es_text_free(&text);
 }
@@ -224,7 +224,8 @@ static void a_stream_has_one_event_per_token(void **state)
     char *reply = post(CHAT, "{" HELLO ",\"stream\":true,\"max_tokens\":5,\"stream_options\":{\"include_usage\":true}}");
     expect(reply, "Content-Type: text/event-stream");
     expect(reply, "\r\n: waiting\n\n");
-    expect(reply, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}");
+    expect(reply, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}],"
+                  "\"usage\":null}");
     expect(reply, "\"delta\":{\"content\":\"e\"}");
     expect(reply, "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"");
     expect(reply, "\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":5,");
