@@ -1,4 +1,4 @@
-/* bench.c: measures this machine. `bench kernels` runs the harness of device/cpu/check.h: whether every kernel computes what
+/* bench.c: measures this machine; what is not about kernels is in bench_*.c. `bench kernels` runs the harness of device/cpu/check.h: whether every kernel computes what
  * its reference computes, and how fast it is.
  *
  * A measurement without the machine it was taken on is worth nothing, so the machine is part of the output. */
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
 #include "device/cpu/check.h"
@@ -21,7 +22,7 @@ typedef struct settings {
 static const es_option own[] = {
     {"what", 0, ES_OPTION_CHOICE, "kernels", offsetof(settings, what), .fallback = "kernels", .positional = true,
      .help = "what to measure"},
-    {"instruction-set", 0, ES_OPTION_CHOICE, "avx512|avx2|reference|all", offsetof(settings, instruction_set),
+    {"instruction-set", 0, ES_OPTION_CHOICE, "amx|avx512vnni|avx512|avx2|reference|all", offsetof(settings, instruction_set),
      .environment = "ES_INSTRUCTION_SET", .help = "whose kernels; without it the best that this machine has"},
     {"only", 0, ES_OPTION_TEXT, "NAME", offsetof(settings, only), .help = "only this operation: decode, dot, matmul, ..."},
     {"threads", 't', ES_OPTION_INT, "N", offsetof(settings, threads), .fallback = "1", .min = 1, .max = ES_POOL_MOST_WORKERS,
@@ -32,14 +33,16 @@ static const es_option_group groups[] = {{NULL, own, 0}, {0}};
 
 static int bench(int argc, char **argv);
 const es_command es_command_bench = {
-    "bench", "measure this machine's kernels",
+    "bench", "measure kernels, steps and prompts on this machine",
+    "`bench decode`, `bench prefill`, `bench batch` and `bench make-model` have options of their own (bench decode --help). "
+    "What follows is `bench kernels`.\n\n"
     "Runs every kernel on random inputs, compares it with the plain-C reference bit by bit, and times both: the median of "
     "several runs (us), and the best one, from which the rates are taken. GB/s count what has to be read and written at "
     "least, GFLOP/s a fused step as two; x ref is how many times faster than the reference.\n\n"
     "Ends with exit code 1 when a kernel differs from its reference.",
     groups, bench};
 
-static const char *const instruction_sets[] = {"avx512", "avx2", "reference"};
+static const char *const instruction_sets[] = {"amx", "avx512vnni", "avx512", "avx2", "reference"};
 enum { SETS = sizeof instruction_sets / sizeof *instruction_sets };
 
 /* "model name" of the first processor; "unknown" where the system does not say. */
@@ -59,7 +62,7 @@ static void read_cpu_model(char *name, size_t bytes)
     fclose(file);
 }
 
-static json_t *machine_json(void)
+json_t *es_bench_machine(void)
 {
     char model[256];
     read_cpu_model(model, sizeof model);
@@ -150,13 +153,35 @@ static es_status run_kernels(const settings *s, report *r)
     return ES_OK;
 }
 
+es_bench_spread es_bench_spread_of(double *seconds, int count)
+{
+    for (int i = 1; i < count; i++)
+        for (int k = i; k > 0 && seconds[k] < seconds[k - 1]; k--) {
+            const double moved = seconds[k];
+            seconds[k] = seconds[k - 1], seconds[k - 1] = moved;
+        }
+    return (es_bench_spread){seconds[count / 2], seconds[0], seconds[count - 1]};
+}
+
+static const struct {
+    const char *word;
+    const es_command *command;
+} others[] = {
+    {"decode", &es_command_bench_decode},
+    {"prefill", &es_command_bench_prefill},
+    {"batch", &es_command_bench_batch},
+    {"make-model", &es_command_bench_make_model},
+};
+
 static int bench(int argc, char **argv)
 {
+    for (size_t i = 0; i < sizeof others / sizeof *others && argc > 1; i++)
+        if (strcmp(argv[1], others[i].word) == 0) return others[i].command->run(argc - 1, argv + 1);
     settings s;
     const int done = es_options_parse(&es_command_bench, argc, argv, &s);
     if (done != ES_GO_ON) return done;
     report r = {.rows = s.json ? json_array() : NULL};
-    json_t *machine = machine_json();
+    json_t *machine = es_bench_machine();
     if (!machine || (s.json && !r.rows)) {
         json_decref(machine);
         return es_command_fail(&es_command_bench, es_fail(ES_NO_MEMORY, "no memory for the report"));

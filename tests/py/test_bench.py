@@ -1,8 +1,10 @@
-"""`evenshare bench kernels`: one JSON object that names the machine and holds a row for each kernel, all of them equal to their
+"""`bench decode`, `prefill` and `batch` on a random model from `bench make-model`, which llama.cpp loads too; and
+`evenshare bench kernels`: one JSON object that names the machine and holds a row for each kernel, all of them equal to their
 references; the environment masks instruction sets, and an operation that is not there is refused with exit code 2."""
 import json
 import os
 import subprocess
+import tempfile
 
 PROGRAM = os.path.join(os.environ["ES_BUILD"], "evenshare")
 
@@ -32,4 +34,51 @@ assert all(row["equal"] for row in everything["rows"])
 
 refused = bench("--only", "nothing")
 assert refused.returncode == 2 and "nothing" in refused.stderr
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=300)
+
+
+def check_steps(model):
+    for what, tokens, extra in [("decode", 1, []), ("prefill", 40, ["-n", "40", "--chunk", "16"]), ("batch", 3, ["-b", "3"])]:
+        answer = run("bench", what, model, "--depth", "0,200,1K", "--runs", "2", "--threads", "2", "--json", *extra)
+        assert answer.returncode == 0, answer.stderr
+        report = json.loads(answer.stdout)
+        limits = report["machine"]["limits"]
+        assert limits["threads"] == 2 and limits["read_bytes_per_second"] > 1e8
+        assert [row["depth"] for row in report["rows"]] == [0, 200, 1024]
+        for row in report["rows"]:
+            assert row["bench"] == what and row["tokens"] == tokens and row["model"].startswith("random tiny")
+            assert 0 < row["min"] <= row["tokens_per_second"] <= row["max"]
+            assert abs(row["share"] - row["tokens_per_second"] / row["bound_tokens_per_second"]) < 1e-9
+            assert row["barriers"] > 10 and row["cache_filled"] == (row["depth"] > 0)
+        assert report["rows"][0]["bytes"] < report["rows"][2]["bytes"]
+
+
+def check_llamacpp(model):
+    try:
+        import xllamacpp as llama
+    except ImportError:
+        print("skipped: xllamacpp is not there")
+        return
+    params = llama.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = model, 256, 1, False
+    params.cpuparams.n_threads = 1
+    answer = llama.Server(params).handle_completions({"prompt": "hello world", "max_tokens": 4, "temperature": 0.0})
+    assert answer["usage"]["completion_tokens"] >= 1
+
+
+with tempfile.TemporaryDirectory() as folder:
+    for shape in ["tiny-hybrid", "tiny-dense"]:
+        for kind in ["q4_k_m", "bf16"]:
+            path = os.path.join(folder, f"{shape}-{kind}.gguf")
+            made = run("bench", "make-model", shape, "--type", kind, "-o", path)
+            assert made.returncode == 0, made.stderr
+            check_steps(path)
+            check_llamacpp(path)
+for bad in [["tiny", "-o", "x"], ["tiny-dense"], ["tiny-dense", "--type", "q3_k", "-o", "x"]]:
+    assert run("bench", "make-model", *bad).returncode == 2
+assert run("bench", "make-model", "tiny-dense", "-o", "/dev/full").returncode == 1
+assert run("bench", "decode", "--depth", "1,x").returncode == 2
 print("ok")

@@ -153,6 +153,7 @@ static es_status submit_program(es_device *device, const es_program *program, co
         }
     es_cpu_attn_plan(cpu);
     es_pool_run(cpu->pool, step_job, cpu);
+    cpu->base.info.meetings = es_pool_meetings(cpu->pool);
     return ES_OK;
 }
 
@@ -281,7 +282,7 @@ static es_status build(es_cpu *cpu, const es_device_options *options)
     memset(cpu->arena, 0, c.used);
     c = (cutter){.base = cpu->arena};
     cut_all(&c, cpu);
-    cpu->base.info = (es_device_info){"cpu", cpu->kernels.instruction_set, options->numeric, threads, c.used};
+    cpu->base.info = (es_device_info){"cpu", cpu->kernels.instruction_set, options->numeric, threads, c.used, 0};
     return ES_OK;
 }
 

@@ -1,0 +1,24 @@
+/* bench.h: what the bench commands share: each is an es_command of its own behind the first word. */
+#ifndef ES_CLI_BENCH_H
+#define ES_CLI_BENCH_H
+
+#include <jansson.h>
+
+#include "cli/options.h"
+
+extern const es_command es_command_bench_make_model;
+extern const es_command es_command_bench_decode;
+extern const es_command es_command_bench_prefill;
+extern const es_command es_command_bench_batch;
+extern const es_command es_command_bench_attention;
+
+/** {"cpu", "cores", "instruction_sets"} of this machine; NULL without memory. */
+json_t *es_bench_machine(void);
+
+/** The median, the least and the greatest of some seconds; sorts them. */
+typedef struct es_bench_spread {
+    double median, least, most;
+} es_bench_spread;
+es_bench_spread es_bench_spread_of(double *seconds, int count);
+
+#endif

@@ -1,0 +1,97 @@
+/* bench_limits.c: measures the limits that the other rows are held against: all workers at once, the best of several runs. */
+#include "cli/bench_limits.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "evenshare/share.h"
+#include "share/pool.h"
+
+enum { READ_MIB = 512, READS = 5, RUNS = 7, ROUNDS = 200000 };
+
+typedef struct measuring {
+    es_pool *pool;
+    const es_limit_loops *loops;
+    double (*loop)(int64_t rounds);
+    const unsigned char *data;
+    size_t bytes;
+    _Atomic uint64_t seen;
+    double done; /* operations of one worker */
+} measuring;
+
+static void loop_job(void *argument, int worker)
+{
+    measuring *m = argument;
+    const double done = m->loop(ROUNDS);
+    if (worker == 0) m->done = done;
+}
+
+static void read_job(void *argument, int worker)
+{
+    measuring *m = argument;
+    const es_share plan = es_share_plan((int64_t)(m->bytes / 512), 1, es_pool_workers(m->pool));
+    const es_range range = es_share_range(&plan, worker);
+    m->seen ^= m->loops->read(m->data + range.begin * 512, (size_t)(range.end - range.begin) * 512);
+}
+
+static double best_seconds(measuring *m, es_job_fn job, int runs)
+{
+    const es_clock clock = es_clock_monotonic();
+    double best = 1e9;
+    for (int i = 0; i < runs; i++) {
+        const uint64_t start = es_clock_now(&clock);
+        es_pool_run(m->pool, job, m);
+        const double seconds = (double)(es_clock_now(&clock) - start) * 1e-9;
+        if (seconds < best) best = seconds;
+    }
+    return best;
+}
+
+static double measure_loop(measuring *m, double (*loop)(int64_t), int threads)
+{
+    if (!loop) return 0;
+    m->loop = loop;
+    const double seconds = best_seconds(m, loop_job, RUNS);
+    return m->done * threads / seconds;
+}
+
+es_status es_bench_limits(int threads, es_limits *limits)
+{
+    es_limit_loops loops;
+    es_limit_loops_select(&loops);
+    measuring m = {.loops = &loops, .bytes = (size_t)READ_MIB << 20};
+    ES_TRY(es_pool_open(threads, &m.pool));
+    const int workers = es_pool_workers(m.pool);
+    *limits = (es_limits){.threads = workers};
+    unsigned char *data = es_memory_map(m.bytes);
+    if (!data) {
+        es_pool_close(m.pool);
+        return es_fail(ES_NO_MEMORY, "no memory to measure reading: %d MiB are needed", READ_MIB);
+    }
+    memset(data, 1, m.bytes); /* pages that were never written are all one page */
+    m.data = data;
+    limits->read_bytes = (double)m.bytes / best_seconds(&m, read_job, READS);
+    es_memory_unmap(data, m.bytes);
+    limits->fma_flops = measure_loop(&m, loops.fma, workers);
+    limits->bf16_flops = measure_loop(&m, loops.bf16, workers);
+    limits->int8_ops = measure_loop(&m, loops.int8, workers);
+    es_pool_close(m.pool);
+    return ES_OK;
+}
+
+json_t *es_bench_limits_json(const es_limits *l)
+{
+    return json_pack("{s:i,s:f,s:f,s:f,s:f}", "threads", l->threads, "read_bytes_per_second", l->read_bytes,
+                     "fma_flops_per_second", l->fma_flops, "bf16_flops_per_second", l->bf16_flops, "int8_ops_per_second",
+                     l->int8_ops);
+}
+
+void es_bench_limits_print(const es_limits *l)
+{
+    printf("limits of %d thread%s, measured just now: read %.1f GB/s, fused steps %.0f GFLOP/s", l->threads,
+           l->threads == 1 ? "" : "s", l->read_bytes * 1e-9, l->fma_flops * 1e-9);
+    if (l->int8_ops > 0) printf(", AMX bf16 %.2f TFLOP/s, int8 %.2f TOP/s", l->bf16_flops * 1e-12, l->int8_ops * 1e-12);
+    printf("\n");
+}

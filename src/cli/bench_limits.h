@@ -1,0 +1,15 @@
+/* bench_limits.h: what this machine can do at best, measured before anything is compared with it. */
+#ifndef ES_CLI_BENCH_LIMITS_H
+#define ES_CLI_BENCH_LIMITS_H
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "device/cpu/limits.h"
+
+/** All of it, with `threads` workers; takes about a second. */
+es_status es_bench_limits(int threads, es_limits *limits);
+json_t *es_bench_limits_json(const es_limits *limits);
+void es_bench_limits_print(const es_limits *limits);
+
+#endif

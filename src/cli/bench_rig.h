@@ -1,0 +1,56 @@
+/* bench_rig.h: a model on a device without an engine: steps of a chosen shape at a chosen depth, one after the other.
+ *
+ * The caches of the depth are filled with random numbers, not computed: what a step costs does not depend on what they hold,
+ * and a prompt of 100,000 tokens would take minutes. */
+#ifndef ES_CLI_BENCH_RIG_H
+#define ES_CLI_BENCH_RIG_H
+
+#include "cli/bench.h"
+#include "device/cpu/limits.h"
+#include "evenshare/engine.h"
+#include "model/network.h"
+
+/** Ceilings of all steps to come. */
+typedef struct es_rig_sizes {
+    int32_t sequences, rows; /**< rows: of one step, all sequences together */
+    int64_t context;         /**< of one sequence */
+    int32_t page;
+    int threads;
+    es_numeric numeric;
+    es_attention attention;
+} es_rig_sizes;
+
+typedef struct es_rig {
+    const es_model *model;
+    es_rig_sizes sizes;
+    es_loader counts;        /**< parameters and bytes of the weights */
+    es_device *device;
+    es_network network;
+    es_span *span;
+    int32_t *page, *tokens, *outputs;
+    int64_t sequence_pages, filled;
+} es_rig;
+
+/** What one step works on: every sequence has `rows` new tokens after `depth` computed ones. */
+typedef struct es_rig_step {
+    int64_t depth;
+    int32_t sequences, rows;
+    bool head;               /**< logits of each sequence's last row */
+} es_rig_step;
+
+/** What a step has to do at least. */
+typedef struct es_rig_work {
+    double bytes;            /**< weights once, keys and values of every sequence once, states in and out */
+    double products, others; /**< operations: of products with weights; of attention and recurrence */
+} es_rig_work;
+
+es_status es_rig_open(const es_model *model, const es_rig_sizes *sizes, es_rig *rig);
+void es_rig_close(es_rig *rig);
+/** Fill the caches of all sequences up to `tokens` with random numbers, and the states. */
+es_status es_rig_fill(es_rig *rig, int64_t tokens);
+es_status es_rig_run(es_rig *rig, const es_rig_step *step);
+es_rig_work es_rig_count(const es_rig *rig, const es_rig_step *step);
+/** Seconds that the work takes at least, by the limits of the machine. */
+double es_rig_bound(const es_rig *rig, const es_rig_work *work, const es_limits *limits);
+
+#endif
