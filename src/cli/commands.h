@@ -10,6 +10,7 @@ extern const es_command es_command_score;
 extern const es_command es_command_inspect;
 extern const es_command es_command_bench;
 extern const es_command es_command_completion;
+extern const es_command es_command_doctor;
 extern const es_command es_command_plan;
 extern const es_command es_command_stats;
 

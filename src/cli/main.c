@@ -11,6 +11,7 @@ static const es_command *const commands[] = {
     &es_command_score,
     &es_command_inspect,
     &es_command_bench,
+    &es_command_doctor,
     &es_command_stats,
     &es_command_plan,
     &es_command_completion,

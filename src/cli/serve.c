@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/gate.h"
 #include "cli/settings.h"
 #include "serve/server.h"
 
@@ -99,6 +100,7 @@ static es_status open_service(const settings *s, const es_server_options *option
     es_engine_options engine_options;
     ES_TRY(es_engine_settings_apply(&s->engine, &engine_options));
     ES_TRY(es_server_check_options(options));
+    ES_TRY(es_gate_kernels(s->engine.allow_slow));
     ES_TRY(es_model_open(s->model.path, &out->model));
     ES_TRY(es_engine_open(out->model, &engine_options, &out->engine));
     ES_TRY(es_backend_open_engine(out->model, out->engine, &out->backend));

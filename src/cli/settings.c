@@ -30,6 +30,8 @@ const es_option es_engine_option_rows[] = {
      .help = "numeric mode, auto, f32, bf16 or int8: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", FIELD(attention), .fallback = "auto",
      .help = "who walks a long sequence: one thread (v1) or all of them (v2); changes no bit of an answer"},
+    {"allow-slow", 0, ES_OPTION_FLAG, NULL, FIELD(allow_slow),
+     .help = "start even if kernels that cannot be trusted leave only ones that are several times slower (evenshare doctor)"},
     {0}};
 #undef FIELD
 

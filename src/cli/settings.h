@@ -21,6 +21,7 @@ extern const es_option es_model_options[];
 typedef struct es_engine_settings {
     int64_t context, threads, parallel, chunk, page, memory;
     const char *numeric, *attention;
+    bool allow_slow;
 } es_engine_settings;
 extern const es_option es_engine_option_rows[];
 

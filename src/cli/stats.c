@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/read_pass.h"
 #include "cli/settings.h"
 #include "cli/stats.h"
 #include "share/pool.h"
@@ -82,44 +83,10 @@ static void keep_wanted(es_stats_file *file, const settings *s)
     for (size_t i = 0; i < kept; i++) file->bytes += file->item[i].bytes;
 }
 
-/* --- reading only, for comparison --- */
-
-static void words_identity(const void *context, void *partial)
-{
-    (void)context;
-    *(uint64_t *)partial = 0;
-}
-
-static void words_merge(const void *context, void *left, const void *right)
-{
-    (void)context;
-    *(uint64_t *)left ^= *(const uint64_t *)right;
-}
-
-static void words_block(const void *context, const void *items, int64_t first, int64_t count, void *partial)
-{
-    (void)context, (void)first;
-    const unsigned char *p = items;
-    uint64_t lane[16] = {0}, word[16];
-    for (int64_t i = 0; i + 16 <= count; i += 16) {
-        memcpy(word, p + i * 8, sizeof word);
-        for (int k = 0; k < 16; k++) lane[k] ^= word[k];
-    }
-    uint64_t all = 0;
-    for (int k = 0; k < 16; k++) all ^= lane[k];
-    *(uint64_t *)partial = all;
-}
-
 static es_status read_once(es_team *team, const es_stats_file *file, double *seconds)
 {
-    const es_operator op = {.name = "read", .item = 8, .partial = 8, .answer = 8, .block = 16384, .identity = words_identity,
-                            .merge = words_merge, .fold_block = words_block};
     const double start = seconds_now();
-    for (size_t i = 0; i < file->count; i++) {
-        const es_source source = es_source_array(file->item[i].input.data, 8, (int64_t)(file->item[i].bytes / 8));
-        uint64_t all;
-        ES_TRY(es_fold(team, &op, &source, NULL, &all));
-    }
+    for (size_t i = 0; i < file->count; i++) ES_TRY(es_read_pass(team, file->item[i].input.data, file->item[i].bytes));
     *seconds = seconds_now() - start;
     return ES_OK;
 }

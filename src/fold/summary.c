@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
+
 /* Items of a block: 16 KiB of bf16, so that what a block costs at its end is spread thin. */
 #define SUMMARY_BLOCK 8192
 
@@ -130,28 +132,7 @@ double es_summary_kurtosis(const es_summary *s)
 
 /* --- which kernel --- */
 
-#if defined(__x86_64__)
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#else
-static bool has_avx2(void)
-{
-    return false;
-}
-
-static bool has_avx512(void)
-{
-    return false;
-}
-
+#if !defined(__x86_64__)
 es_powers_fn es_powers_avx2(es_item_type type)
 {
     (void)type;
@@ -195,7 +176,7 @@ static const struct {
     const char *name;
     bool (*here)(void);
     const es_summary_kernel *kernels;
-} levels[] = {{"avx512", has_avx512, kernels_avx512}, {"avx2", has_avx2, kernels_avx2}};
+} levels[] = {{"avx512", es_cpu_has_avx512, kernels_avx512}, {"avx2", es_cpu_has_avx2, kernels_avx2}};
 
 const es_summary_kernel *es_summary_kernel_of(es_item_type type, const char *instruction_set)
 {

@@ -8,42 +8,46 @@
 static const struct {
     const char *operation;
     es_check_fn check;
-    bool typed; /* one row for each weight type */
+    es_dtype first; /* one row for each of `types` weight types from this one on */
+    int types;      /* 0: one row, of no type */
 } operations[] = {
-    {"decode", es_check_decode, true},
-    {"dot", es_check_dot, false},
-    {"rmsnorm", es_check_rmsnorm, false},
-    {"unit_length", es_check_unit_length, false},
-    {"gated_norm", es_check_gated_norm, false},
-    {"swiglu", es_check_swiglu, false},
-    {"axpy", es_check_axpy, false},
-    {"scale_gate", es_check_scale_gate, false},
-    {"conv_silu", es_check_conv_silu, false},
-    {"attn_tile", es_check_attn_tile, false},
-    {"attn_decode", es_check_attn_decode, false},
-    {"attn_merge", es_check_attn_merge, false},
-    {"delta_scan", es_check_delta_scan, false},
-    {"delta_step", es_check_delta_step, false},
-    {"matvec", es_check_matvec, true},
-    {"matmul", es_check_matmul, true},
+    {"decode", es_check_decode, ES_F32, ES_DTYPES - 1},
+    {"dot", es_check_dot, ES_F32, 0},
+    {"rmsnorm", es_check_rmsnorm, ES_F32, 0},
+    {"unit_length", es_check_unit_length, ES_F32, 0},
+    {"gated_norm", es_check_gated_norm, ES_F32, 0},
+    {"swiglu", es_check_swiglu, ES_F32, 0},
+    {"axpy", es_check_axpy, ES_F32, 0},
+    {"scale_gate", es_check_scale_gate, ES_F32, 0},
+    {"conv_silu", es_check_conv_silu, ES_F32, 0},
+    {"attn_tile", es_check_attn_tile, ES_F32, 0},
+    {"attn_decode", es_check_attn_decode, ES_F32, 0},
+    {"attn_merge", es_check_attn_merge, ES_F32, 0},
+    {"delta_scan", es_check_delta_scan, ES_F32, 0},
+    {"delta_step", es_check_delta_step, ES_F32, 0},
+    {"attn_tile_bf16", es_check_attn_tile_bf16, ES_F32, 0},
+    {"product_bf16", es_check_product_bf16, ES_F32, 0},
+    {"product_int8", es_check_product_int8, ES_Q8_0, ES_Q6_K - ES_Q8_0 + 1},
+    {"matvec", es_check_matvec, ES_F32, ES_DTYPES - 1},
+    {"matmul", es_check_matmul, ES_F32, ES_DTYPES - 1},
 };
-enum { OPERATIONS = sizeof operations / sizeof *operations, TYPES = ES_DTYPES - 1 }; /* I32 is no weight */
-_Static_assert((int)ES_I32 == (int)TYPES, "weight types come first");
+enum { OPERATIONS = sizeof operations / sizeof *operations };
+_Static_assert(ES_F32 == 0 && ES_I32 == ES_DTYPES - 1, "weight types come first, and I32 is none");
 
 int es_check_count(void)
 {
     int count = 0;
-    for (int i = 0; i < OPERATIONS; i++) count += operations[i].typed ? TYPES : 1;
+    for (int i = 0; i < OPERATIONS; i++) count += operations[i].types ? operations[i].types : 1;
     return count;
 }
 
 static bool find_row(int index, int *operation, es_dtype *type)
 {
     for (int i = 0; i < OPERATIONS && index >= 0; i++) {
-        const int rows = operations[i].typed ? TYPES : 1;
+        const int rows = operations[i].types ? operations[i].types : 1;
         if (index < rows) {
             *operation = i;
-            *type = (es_dtype)index;
+            *type = (es_dtype)((int)operations[i].first + index);
             return true;
         }
         index -= rows;
@@ -58,7 +62,7 @@ void es_check_name(int index, const char **operation, const char **type)
     *operation = *type = NULL;
     if (!find_row(index, &i, &weights)) return;
     *operation = operations[i].operation;
-    if (operations[i].typed) *type = es_dtype_get_info(weights)->name;
+    if (operations[i].types) *type = es_dtype_get_info(weights)->name;
 }
 
 es_status es_check_run(const es_kernels *candidate, int index, const es_check_options *options, es_check_row *row)

@@ -1,35 +1,18 @@
 /* dispatch.c: which kernels this machine gets. */
-#include "device/cpu/kernels.h"
+#include "device/cpu/trust.h"
 #include "device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
+
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
-
-/* clang's __builtin_cpu_supports() knows no "f16c". */
-static bool has_f16c(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
 
 static bool has_avx512vnni(void)
 {
-    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+    return es_cpu_has_avx512() && __builtin_cpu_supports("avx512vnni");
 }
 
 static bool has_amx(void)
@@ -67,16 +50,6 @@ void es_float_mode_leave(unsigned saved)
     _mm_setcsr(saved);
 }
 #else
-static bool has_avx2(void)
-{
-    return false;
-}
-
-static bool has_avx512(void)
-{
-    return false;
-}
-
 void es_kernels_avx2(es_kernels *kernels)
 {
     (void)kernels;
@@ -142,26 +115,66 @@ static const struct {
 } instruction_sets[] = {
     {"amx", has_amx, fill_amx},
     {"avx512vnni", has_avx512vnni, fill_avx512vnni},
-    {"avx512", has_avx512, es_kernels_avx512},
-    {"avx2", has_avx2, es_kernels_avx2},
+    {"avx512", es_cpu_has_avx512, es_kernels_avx512},
+    {"avx2", es_cpu_has_avx2, es_kernels_avx2},
 };
 #define SETS (sizeof instruction_sets / sizeof *instruction_sets)
 
-es_status es_kernels_select(const char *highest, es_kernels *kernels)
+const char *es_kernels_set_name(int index)
+{
+    return index >= 0 && index < (int)SETS ? instruction_sets[index].name : NULL;
+}
+
+es_status es_kernels_of_set(const char *set, es_kernels *kernels)
 {
     es_kernels_reference(kernels);
+    if (strcmp(set, "reference") == 0) return ES_OK;
+    for (size_t i = 0; i < SETS; i++) {
+        if (strcmp(set, instruction_sets[i].name) != 0) continue;
+        if (!instruction_sets[i].here())
+            return es_fail(ES_UNSUPPORTED, "instruction set %s: this processor does not have it", set);
+        instruction_sets[i].fill(kernels);
+        if (es_kernels_spoil) es_kernels_spoil(set, kernels);
+        return ES_OK;
+    }
+    return es_fail(ES_INVALID, "instruction set %s: not one of amx, avx512vnni, avx512, avx2, reference", set);
+}
+
+/* What `evenshare doctor`, or the first start of a server, found out about this machine; NULL when nobody looked yet. */
+static es_verdicts *load_verdicts(void)
+{
+    const char *trust = getenv("ES_TRUST");
+    es_verdicts *verdicts;
+    if ((trust && strcmp(trust, "all") == 0) || es_verdicts_open(&verdicts) != ES_OK) return NULL;
+    if (es_verdicts_load(verdicts) == ES_OK) return verdicts;
+    free(verdicts);
+    return NULL;
+}
+
+/* Entry by entry: a kernel that did not earn its trust leaves its place to that of the set before. */
+static void take_trusted(const char *set, const es_kernels *from, const es_verdicts *verdicts, es_kernels *to)
+{
+    for (int i = 0; i < es_kernels_entries(); i++) {
+        const bool trusted = !verdicts || es_kernels_entry_verdict(verdicts, set, i) == ES_VERDICT_TRUSTED;
+        if (trusted && es_kernels_take(to, from, i)) to->instruction_set = from->instruction_set;
+    }
+}
+
+es_status es_kernels_select(const char *highest, es_kernels *kernels)
+{
     const char *asked = highest ? highest : getenv("ES_INSTRUCTION_SET");
     if (asked && *asked == '\0') asked = NULL;
+    es_kernels one;
+    if (asked) ES_TRY(es_kernels_of_set(asked, &one));
+    es_kernels_reference(kernels);
     if (asked && strcmp(asked, "reference") == 0) return ES_OK;
-    for (size_t i = 0; i < SETS; i++) {
-        if (asked && strcmp(asked, instruction_sets[i].name) != 0) continue;
-        if (instruction_sets[i].here()) {
-            instruction_sets[i].fill(kernels);
-            return ES_OK;
-        }
-        if (asked) return es_fail(ES_UNSUPPORTED, "instruction set %s: this processor does not have it", asked);
+    es_verdicts *verdicts = load_verdicts();
+    for (int i = (int)SETS - 1; i >= 0 && !(verdicts && verdicts->device_hung); i--) { /* from slow to fast */
+        const char *set = instruction_sets[i].name;
+        if (es_kernels_of_set(set, &one) == ES_OK) take_trusted(set, &one, verdicts, kernels);
+        if (asked && strcmp(asked, set) == 0) break;
     }
-    if (asked) return es_fail(ES_INVALID, "instruction set %s: not one of amx, avx512vnni, avx512, avx2, reference", asked);
+    free(verdicts);
     return ES_OK;
 }
 

@@ -133,8 +133,8 @@ void es_kernels_avx2(es_kernels *kernels);
 void es_kernels_avx512(es_kernels *kernels);
 void es_attn_bf16_avx512(es_kernels *kernels);
 
-/** The best table up to `highest` ("amx", "avx512vnni", "avx512", "avx2", "reference"; NULL: $ES_INSTRUCTION_SET, else the best). ES_INVALID for
- *  another name, ES_UNSUPPORTED for one that this machine does not have. */
+/** The best table up to `highest` ("amx", "avx512vnni", "avx512", "avx2", "reference"; NULL: $ES_INSTRUCTION_SET, else the
+ *  best). ES_INVALID for another name, ES_UNSUPPORTED for one that this machine does not have. */
 es_status es_kernels_select(const char *highest, es_kernels *kernels);
 
 /** Whether AMX tiles work here: asked of the kernel once per process (it must permit them before threads start), then tried

@@ -1,0 +1,131 @@
+/* gate.c: what run and serve do about kernels before they open an engine. */
+#include "cli/gate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/probe.h"
+#include "device/cpu/trust.h"
+
+#define SLOWEST 4.0       /* times; past that a step's time is another thing than what was promised */
+#define DEADLINE 30.0     /* seconds for one kernel: generous, the machine may be busy */
+enum { MOST = 64 };
+
+/* Speed over the reference of a kernel that was not timed, in round numbers (docs/doctor.md). */
+static const struct {
+    const char *operation;
+    double avx512, avx2;
+} typical[] = {
+    {"dot", 12, 7}, {"fold", 6, 4}, {"decode", 8, 6}, {"rmsnorm", 6, 4}, {"unit_length", 6, 4}, {"gated_norm", 8, 5},
+    {"swiglu", 12, 7}, {"axpy", 2, 2}, {"scale_gate", 8, 5}, {"conv_silu", 10, 6}, {"attn_tile", 14, 8}, {"attn_merge", 4, 3},
+    {"delta_scan", 10, 6}, {"attn_tile_bf16", 14, 8}, {"products", 20, 1},
+};
+
+static double speed_of(const es_verdicts *verdicts, const char *set, const es_fallback *f, bool *measured)
+{
+    if (strcmp(set, "reference") == 0) return 1;
+    char kernel[64];
+    es_verdict_kernel(kernel, set, f->operation, f->type);
+    const es_verdict_row *row = es_verdicts_find(verdicts, kernel);
+    if (row && row->speedup > 0) return row->speedup;
+    *measured = false;
+    for (size_t i = 0; i < sizeof typical / sizeof *typical; i++)
+        if (strcmp(typical[i].operation, f->operation) == 0)
+            return strcmp(set, "avx2") == 0 ? typical[i].avx2 : typical[i].avx512;
+    return 1;
+}
+
+/* The fastest level below `from` whose kernel of this entry is trusted; 0 is always there. */
+static int next_trusted(const es_kernel_sets *sets, const es_verdicts *verdicts, int from, int entry)
+{
+    for (int level = from - 1; level > 0 && !verdicts->device_hung; level--)
+        if (es_kernel_sets_owns(sets, level, entry) &&
+            es_kernels_entry_verdict(verdicts, sets->name[level], entry) == ES_VERDICT_TRUSTED)
+            return level;
+    return 0;
+}
+
+int es_gate_fallbacks(const es_verdicts *verdicts, es_fallback *out, int room)
+{
+    es_kernel_sets sets;
+    es_kernel_sets_here(&sets);
+    int count = 0;
+    for (int i = 0; i < es_kernels_entries(); i++) {
+        int best = sets.count - 1;
+        while (best > 0 && !es_kernel_sets_owns(&sets, best, i)) best--;
+        if (best == 0) continue;
+        es_fallback f = {.from = sets.name[best], .measured = true};
+        f.verdict = es_kernels_entry_verdict(verdicts, f.from, i);
+        if (f.verdict == ES_VERDICT_TRUSTED && !verdicts->device_hung) continue;
+        es_kernels_entry(i, &f.operation, &f.type);
+        f.to = sets.name[next_trusted(&sets, verdicts, best, i)];
+        const double from = speed_of(verdicts, f.from, &f, &f.measured), to = speed_of(verdicts, f.to, &f, &f.measured);
+        f.cost = from > to ? from / to : 1;
+        if (count < room) out[count] = f;
+        count++;
+    }
+    return count;
+}
+
+static bool is_trusted_up_to(const es_kernel_sets *sets, const es_verdicts *verdicts, int top)
+{
+    for (int level = 1; level <= top; level++)
+        for (int i = 0; i < es_kernels_entries(); i++)
+            if (es_kernel_sets_owns(sets, level, i) &&
+                es_kernels_entry_verdict(verdicts, sets->name[level], i) != ES_VERDICT_TRUSTED)
+                return false;
+    return !verdicts->device_hung;
+}
+
+/* Verdicts that cannot be kept must still bind: then the engine is held to a set that is trusted as a whole. */
+static void hold_to_trusted_set(const es_verdicts *verdicts)
+{
+    es_kernel_sets sets;
+    es_kernel_sets_here(&sets);
+    int level = sets.count - 1;
+    while (level > 0 && !is_trusted_up_to(&sets, verdicts, level)) level--;
+    es_log(ES_LOG_NOTICE, "verdicts cannot be kept (%s): this run uses the %s kernels", es_error_message(), sets.name[level]);
+    setenv("ES_INSTRUCTION_SET", sets.name[level], 1);
+}
+
+static es_status probe_now(es_verdicts *verdicts)
+{
+    es_log(ES_LOG_NOTICE, "trying this build's kernels in a child process, once (evenshare doctor shows the outcome)");
+    verdicts->count = 0;
+    ES_TRY(es_probe_kernels(verdicts, &(es_probe_options){.deadline = DEADLINE}));
+    if (es_verdicts_save(verdicts) != ES_OK) hold_to_trusted_set(verdicts);
+    return ES_OK;
+}
+
+static es_status report(const es_verdicts *verdicts, bool allow_slow)
+{
+    es_fallback fallback[MOST];
+    int count = es_gate_fallbacks(verdicts, fallback, MOST);
+    if (count > MOST) count = MOST;
+    const es_fallback *worst = NULL;
+    for (int i = 0; i < count; i++) {
+        const es_fallback *f = &fallback[i];
+        es_log(ES_LOG_NOTICE, "%s%s%s of %s is not trusted (%s): that of %s serves instead, %s%.1f times slower", f->operation,
+               f->type ? " " : "", f->type ? f->type : "", f->from, es_verdict_name(f->verdict), f->to,
+               f->measured ? "" : "typically ", f->cost);
+        if (!worst || f->cost > worst->cost) worst = f;
+    }
+    if (!worst || worst->cost <= SLOWEST || allow_slow) return ES_OK;
+    return es_fail(ES_UNSUPPORTED, "%s would be %.0f times slower than it should be, and steps would take too long; "
+                   "evenshare doctor tells why, --allow-slow starts nevertheless", worst->operation, worst->cost);
+}
+
+es_status es_gate_kernels(bool allow_slow)
+{
+    const char *trust = getenv("ES_TRUST"), *set = getenv("ES_INSTRUCTION_SET");
+    if ((trust && strcmp(trust, "all") == 0) || (set && *set)) return ES_OK; /* someone chose by hand */
+    es_verdicts *verdicts;
+    ES_TRY(es_verdicts_open(&verdicts));
+    es_status status = ES_OK;
+    if (es_verdicts_load(verdicts) != ES_OK || !es_probe_is_complete(verdicts)) status = probe_now(verdicts);
+    if (status == ES_OK) status = report(verdicts, allow_slow);
+    free(verdicts);
+    return status;
+}

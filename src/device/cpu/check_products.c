@@ -1,0 +1,170 @@
+/* check_products.c: the harness's rows for the products and the attention of modes bf16 and int8.
+ *
+ * A product is run as the device runs it: tokens encoded, weights unpacked and multiplied by the kernels of one side, so that
+ * a fault in any of them shows in the output. */
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "device/cpu/check_case.h"
+
+enum { MOST_TOKENS = 35, MOST_PANELS = 3, MOST_COLUMNS = 1024 };
+
+typedef struct product_arguments {
+    es_dtype type;
+    const unsigned char *weights; /* quantised rows; NULL: bf16 */
+    const uint16_t *w16;
+    const float *x[MOST_TOKENS];
+    int32_t rows, tokens;
+    int64_t columns, blocks;
+    int8_t *data, *q;
+    float *scale, *sum, *unpacked_scale, *unpacked_offset;
+    const es_case_output *out;
+} product_arguments;
+
+static void run_product(const es_kernels *kernels, void *arguments, int side)
+{
+    const product_arguments *a = arguments;
+    const es_products *p = &kernels->products;
+    es_panel panel[MOST_PANELS];
+    int32_t panels = 0;
+    for (int32_t t = 0; t < a->tokens; t += ES_PANEL_TOKENS, panels++) {
+        const int32_t n = a->tokens - t < ES_PANEL_TOKENS ? a->tokens - t : ES_PANEL_TOKENS;
+        int8_t *data = a->data + (int64_t)t * a->blocks * ES_PRODUCT_BLOCK * 2;
+        float *scale = a->scale + t * a->blocks, *sum = a->sum + t * a->blocks;
+        if (a->weights) p->encode_int8(a->x + t, n, a->columns, data, scale, sum);
+        else p->encode_bf16(a->x + t, n, a->columns, (uint16_t *)(void *)data);
+        panel[panels] = (es_panel){n, a->blocks, data, scale, sum};
+    }
+    if (!a->weights) {
+        const es_bf16_rows rows = {a->w16, a->blocks * ES_PRODUCT_BLOCK, a->rows, a->blocks};
+        p->bf16(&rows, panel, panels, a->out->side[side]);
+        return;
+    }
+    es_int8_rows rows;
+    const es_unpack_room room = {a->q, a->unpacked_scale, a->unpacked_offset};
+    p->unpack[a->type](a->weights, es_dtype_bytes(a->type, a->columns), a->rows, a->columns, &room, &rows);
+    p->int8(&rows, panel, panels, a->out->side[side]);
+}
+
+/* False when there is no memory, which the case remembers. */
+static bool new_product(es_case *c, es_dtype type, bool int8, int32_t rows, int32_t tokens, int64_t columns,
+                        product_arguments *a)
+{
+    *a = (product_arguments){.type = type, .rows = rows, .tokens = tokens, .columns = columns,
+                             .blocks = (columns + ES_PRODUCT_BLOCK - 1) / ES_PRODUCT_BLOCK};
+    const int64_t padded = a->blocks * ES_PRODUCT_BLOCK, tokens16 = MOST_PANELS * ES_PANEL_TOKENS;
+    for (int32_t t = 0; t < tokens; t++) a->x[t] = es_case_input(c, columns, t % 9 == 5 ? ES_VALUES_SPECIAL : ES_VALUES_PLAIN);
+    a->data = es_case_alloc(c, tokens16 * padded * 2);
+    a->scale = es_case_alloc(c, tokens16 * a->blocks * (int64_t)sizeof(float));
+    a->sum = es_case_alloc(c, tokens16 * a->blocks * (int64_t)sizeof(float));
+    a->q = es_case_alloc(c, ES_PRODUCT_ROWS * padded);
+    a->unpacked_scale = es_case_alloc(c, padded * (int64_t)sizeof(float));
+    a->unpacked_offset = es_case_alloc(c, padded * (int64_t)sizeof(float));
+    uint16_t *w16 = int8 ? NULL : es_case_alloc(c, ES_PRODUCT_ROWS * padded * 2);
+    const float *w = int8 ? NULL : es_case_input(c, ES_PRODUCT_ROWS * padded, ES_VALUES_PLAIN);
+    for (int64_t i = 0; w16 && w && i < ES_PRODUCT_ROWS * padded; i++)
+        w16[i] = i % padded < columns ? es_float_to_bfloat(w[i]) : 0;
+    a->w16 = w16;
+    if (int8) a->weights = es_case_weights(c, type, ES_PRODUCT_ROWS * columns);
+    /* Panels lie 16 · 16 apart; what belongs to no row or token is not written alike by all kernels. */
+    a->out = es_case_new_output(c, "out", (int64_t)tokens16 * ES_PRODUCT_ROWS, NULL);
+    return c->status == ES_OK;
+}
+
+static const int32_t token_counts[] = {1, 2, 15, 16, 17, 35};
+
+static void check_products(es_case *c, es_dtype type, bool int8)
+{
+    static const int64_t wide[] = {256, 512, 1024}, any[] = {32, 64, 80, 100, 256, 1000};
+    for (int k = 0; k < (int)(sizeof token_counts / sizeof *token_counts); k++)
+        for (int w = 0; w < (int8 ? 3 : 6); w++) {
+            product_arguments a;
+            if (!new_product(c, type, int8, ES_PRODUCT_ROWS, token_counts[k], int8 ? wide[w] : any[w], &a)) return;
+            es_case_run(c, run_product, &a, "%d tokens, 16 x %d", (int)a.tokens, (int)a.columns);
+        }
+    product_arguments a;
+    if (!new_product(c, type, int8, ES_PRODUCT_ROWS, 16, MOST_COLUMNS, &a)) return;
+    const double bytes = int8 ? (double)es_dtype_bytes(type, ES_PRODUCT_ROWS * a.columns) : 32.0 * (double)a.columns;
+    es_case_run_timed(c, run_product, &a, "16 tokens, 16 x 1024", bytes, 512.0 * (double)a.columns);
+}
+
+void es_check_product_bf16(es_case *c, es_dtype type)
+{
+    check_products(c, type, false);
+}
+
+void es_check_product_int8(es_case *c, es_dtype type)
+{
+    check_products(c, type, true);
+}
+
+/* --- attention over bfloat16 keys and values --- */
+
+enum { MOST_ROWS = 32 };
+
+typedef struct attn_arguments {
+    const float *q[MOST_ROWS];
+    int32_t valid[MOST_ROWS], rows, dim;
+    const uint16_t *k[ES_ATTN_TILE_BLOCKS], *v[ES_ATTN_TILE_BLOCKS];
+    float *p;
+    const es_case_output *m, *l, *o;
+} attn_arguments;
+
+static void run_attn(const es_kernels *kernels, void *arguments, int side)
+{
+    const attn_arguments *a = arguments;
+    es_attn_tile tile = {.q = a->q, .valid = a->valid, .rows = a->rows, .head_dim = a->dim, .m = a->m->side[side],
+                         .l = a->l->side[side], .o = a->o->side[side], .p = a->p};
+    for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) tile.k16[b] = a->k[b], tile.v16[b] = a->v[b];
+    kernels->attn_tile_bf16(&tile); /* twice: from nothing, and on top of what is there */
+    kernels->attn_tile_bf16(&tile);
+}
+
+static uint16_t *new_bf16(es_case *c, int64_t count)
+{
+    const float *from = es_case_input(c, count, ES_VALUES_PLAIN);
+    uint16_t *to = es_case_alloc(c, count * 2);
+    for (int64_t i = 0; from && to && i < count; i++) to[i] = es_float_to_bfloat(from[i]);
+    return to;
+}
+
+static bool new_attn(es_case *c, int32_t rows, int32_t dim, bool all, attn_arguments *a)
+{
+    *a = (attn_arguments){.rows = rows, .dim = dim};
+    float *q = es_case_input(c, (int64_t)rows * dim, ES_VALUES_PLAIN);
+    float lowest[MOST_ROWS], zeros[MOST_ROWS * ES_DOT_LANES] = {0};
+    for (int32_t r = 0; r < rows && q; r++) {
+        a->q[r] = q + (int64_t)r * dim;
+        for (int32_t d = 0; d < dim; d++) q[r * dim + d] = es_bfloat_to_float(es_float_to_bfloat(q[r * dim + d]));
+        a->valid[r] = all ? ES_ATTN_TILE : es_case_draw(c, 90) - 20;
+        lowest[r] = -INFINITY;
+    }
+    for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) {
+        a->k[b] = new_bf16(c, (int64_t)dim * ES_ATTN_BLOCK);
+        a->v[b] = new_bf16(c, (int64_t)dim * ES_ATTN_BLOCK);
+    }
+    float *nothing = es_case_alloc(c, (int64_t)rows * dim * (int64_t)sizeof *nothing);
+    if (nothing) memset(nothing, 0, (size_t)rows * (size_t)dim * sizeof *nothing);
+    a->p = es_case_input(c, (int64_t)rows * ES_ATTN_TILE, ES_VALUES_PLAIN);
+    a->m = es_case_new_output(c, "m", rows, lowest);
+    a->l = es_case_new_output(c, "l", (int64_t)rows * ES_DOT_LANES, zeros);
+    a->o = es_case_new_output(c, "o", (int64_t)rows * dim, nothing);
+    return c->status == ES_OK;
+}
+
+void es_check_attn_tile_bf16(es_case *c, es_dtype type)
+{
+    (void)type;
+    static const int32_t dims[] = {32, 64, 128, 256}, counts[] = {1, 2, 3, 4, 5, 8, 16, 31};
+    for (int d = 0; d < 4; d++)
+        for (int r = 0; r < 8; r++)
+            for (int all = 0; all < 2; all++) {
+                attn_arguments a;
+                if (!new_attn(c, counts[r], dims[d], all, &a)) return;
+                es_case_run(c, run_attn, &a, "%d rows of %d channels", (int)a.rows, (int)a.dim);
+            }
+    attn_arguments a;
+    if (!new_attn(c, 4, 128, true, &a)) return;
+    es_case_run_timed(c, run_attn, &a, "2 tiles, 4 rows of 128", 2.0 * 2 * 128 * ES_ATTN_TILE * 2, 0);
+}
