@@ -35,8 +35,9 @@ def ours(model, ids, last, folder, *options):
     ids_path, out = os.path.join(folder, "ids.txt"), os.path.join(folder, "logits.safetensors")
     with open(ids_path, "w", encoding="utf-8") as f:
         f.write(" ".join(map(str, ids)))
-    run = subprocess.run([os.path.join(os.environ["ES_BUILD"], "evenshare"), "score", model, "--ids", ids_path, "--logits", out,
-                          "--last", str(last), "-c", "4224", *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    program = os.path.join(os.environ["ES_BUILD"], "evenshare")
+    run = subprocess.run([program, "score", model, "--ids", ids_path, "--logits", out, "--last", str(last), "-c", "4224", *options],
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert run.returncode == 0, run.stdout.decode()
     return read_safetensors(out)["logits"]
 
@@ -61,8 +62,8 @@ def check_float32(family, path, folder):
         folded = apart(got, ours(os.path.join(DATA, family), ids, len(expect), folder))
         for key, d in [("exact", to_exact), ("reference", to_reference), ("safetensors", folded)]:
             worst[key] = max(worst[key], d.max())
-    print(f"{family:12} F32: furthest from the exact logits {worst['exact']:.1e}, from the reference {worst['reference']:.1e}, "
-          f"from our own of the safetensors {worst['safetensors']:.1e}")
+    print(f"{family:12} F32: furthest from the exact logits {worst['exact']:.1e}, "
+          f"from the reference {worst['reference']:.1e}, from our own of the safetensors {worst['safetensors']:.1e}")
 
 
 def check_type(family, dtype, folder):

@@ -131,7 +131,8 @@ static long allocator_calls(const es_model *model, long steps, const char *const
     static const es_logit_bias bias[] = {{7, -100.0f}, {9, 1.5f}};
     static const es_token prompt[] = {5, 6, 7, 8, 9, 10, 11};
     const int64_t tokens = WARM_UP + steps + 40;
-    es_engine *engine = es_oracle_engine(model, (es_engine_options){.threads = 2, .parallel = SEQUENCES, .context = tokens + 8});
+    const es_engine_options options = {.threads = 2, .parallel = SEQUENCES, .context = tokens + 8};
+    es_engine *engine = es_oracle_engine(model, options);
     watched w[SEQUENCES];
     uint64_t id[SEQUENCES];
     atomic_store(&calls, 0);
@@ -263,7 +264,8 @@ static void steps_of_the_default_model_allocate_nothing(void **state)
     }
     es_model *model = NULL;
     if (es_model_open(NULL, &model) != ES_OK) fail_msg("%s", es_error_message());
-    assert_int_equal(allocator_calls(model, getenv("ES_LONG") ? STEPS : 60, stop_strings, es_model_tokenizer(model) ? 3 : 0), 0);
+    const size_t stops = es_model_tokenizer(model) ? 3 : 0;
+    assert_int_equal(allocator_calls(model, getenv("ES_LONG") ? STEPS : 60, stop_strings, stops), 0);
     es_model_close(model);
 }
 
