@@ -12,6 +12,7 @@ extern const es_command es_command_bench;
 extern const es_command es_command_completion;
 extern const es_command es_command_doctor;
 extern const es_command es_command_plan;
+extern const es_command es_command_check;
 extern const es_command es_command_stats;
 
 /** All of them, in the order of `evenshare --help`. */

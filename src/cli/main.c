@@ -14,6 +14,7 @@ static const es_command *const commands[] = {
     &es_command_doctor,
     &es_command_stats,
     &es_command_plan,
+    &es_command_check,
     &es_command_completion,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
