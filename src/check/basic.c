@@ -156,7 +156,7 @@ static bool stop_once(es_trial *c, es_trial_result *r, const es_text *whole, con
         es_fail_phase(r, "finish_reason is \"%s\", not \"stop\"", t->finish);
     else if (t->text.bytes != expected || memcmp(text, whole->data, expected) != 0)
         es_fail_phase(r, "the stopped %s is not what comes before the stop string", stream ? "stream" : "answer");
-    return r->verdict == ES_VERDICT_PASS;
+    return r->verdict == ES_TRIAL_PASS;
 }
 
 void es_phase_stop(es_trial *c, es_trial_result *r)

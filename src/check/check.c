@@ -35,7 +35,7 @@ static const phase phases[] = {
 enum { PHASES = sizeof phases / sizeof *phases };
 _Static_assert((int)PHASES <= (int)ES_TRIAL_PHASES_MAX, "room for each phase");
 
-const char *es_verdict_name(es_verdict verdict)
+const char *es_trial_verdict_name(es_trial_verdict verdict)
 {
     static const char *const names[] = {"not_run", "pass", "fail", "unsupported"};
     return names[verdict];
@@ -55,8 +55,8 @@ static void __attribute__((format(printf, 2, 0))) write_note(es_trial_result *r,
 
 void es_fail_phase(es_trial_result *r, const char *format, ...)
 {
-    if (r->verdict == ES_VERDICT_FAIL) return;
-    r->verdict = ES_VERDICT_FAIL;
+    if (r->verdict == ES_TRIAL_FAIL) return;
+    r->verdict = ES_TRIAL_FAIL;
     va_list arguments;
     va_start(arguments, format);
     write_note(r, format, arguments);
@@ -65,8 +65,8 @@ void es_fail_phase(es_trial_result *r, const char *format, ...)
 
 void es_unsupported_phase(es_trial_result *r, const char *format, ...)
 {
-    if (r->verdict == ES_VERDICT_FAIL || r->verdict == ES_VERDICT_UNSUPPORTED) return;
-    r->verdict = ES_VERDICT_UNSUPPORTED;
+    if (r->verdict == ES_TRIAL_FAIL || r->verdict == ES_TRIAL_UNSUPPORTED) return;
+    r->verdict = ES_TRIAL_UNSUPPORTED;
     va_list arguments;
     va_start(arguments, format);
     write_note(r, format, arguments);
@@ -183,7 +183,7 @@ const es_trial_result *es_trial_phase(es_trial *check, size_t i)
     es_trial_result *r = &check->results[i];
     const double began = es_client_now(check->client);
     check->deadline = began + r->limit;
-    r->verdict = ES_VERDICT_PASS;
+    r->verdict = ES_TRIAL_PASS;
     check->run[i](check, r);
     es_client_drop_all(check->client);
     r->seconds = es_client_now(check->client) - began;
@@ -211,13 +211,13 @@ double es_trial_score(const es_trial *check)
     int passed = 0, judged = 0;
     for (size_t i = 0; i < check->count; i++) {
         const es_trial_result *r = &check->results[i];
-        if (r->verdict == ES_VERDICT_PASS) passed += r->weight;
-        if (r->verdict == ES_VERDICT_PASS || r->verdict == ES_VERDICT_FAIL) judged += r->weight;
+        if (r->verdict == ES_TRIAL_PASS) passed += r->weight;
+        if (r->verdict == ES_TRIAL_PASS || r->verdict == ES_TRIAL_FAIL) judged += r->weight;
     }
     return judged ? 100.0 * passed / judged : 100;
 }
 
-size_t es_trial_tally(const es_trial *check, es_verdict verdict)
+size_t es_trial_tally(const es_trial *check, es_trial_verdict verdict)
 {
     size_t n = 0;
     for (size_t i = 0; i < check->count; i++) n += check->results[i].verdict == verdict;

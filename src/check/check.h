@@ -5,7 +5,7 @@
  *   ES_TRY(es_trial_open(&options, &check));
  *   for (size_t i = 0; i < es_trial_count(check); i++) {
  *       const es_trial_result *result = es_trial_phase(check, i);     // runs it
- *       printf("%s %s\n", result->name, es_verdict_name(result->verdict));
+ *       printf("%s %s\n", result->name, es_trial_verdict_name(result->verdict));
  *   }
  *   const double score = es_trial_score(check);
  *   es_trial_close(check);
@@ -35,9 +35,9 @@ typedef struct es_trial_options {
     void *user;
 } es_trial_options;
 
-typedef enum es_verdict { ES_VERDICT_NOT_RUN, ES_VERDICT_PASS, ES_VERDICT_FAIL, ES_VERDICT_UNSUPPORTED } es_verdict;
+typedef enum es_trial_verdict { ES_TRIAL_NOT_RUN, ES_TRIAL_PASS, ES_TRIAL_FAIL, ES_TRIAL_UNSUPPORTED } es_trial_verdict;
 /** "not_run", "pass", "fail", "unsupported". */
-const char *es_verdict_name(es_verdict verdict);
+const char *es_trial_verdict_name(es_trial_verdict verdict);
 
 enum { ES_TRIAL_FIGURES = 16, ES_TRIAL_PHASES_MAX = 32 };
 
@@ -58,7 +58,7 @@ typedef struct es_trial_result {
     const char *name, *about;
     int weight;
     double limit, seconds; /**< the phase's time bound; what it took */
-    es_verdict verdict;
+    es_trial_verdict verdict;
     char note[320]; /**< why it failed or is not supported; what else to know of a pass */
     es_trial_figure figure[ES_TRIAL_FIGURES];
     size_t figures;
@@ -80,7 +80,7 @@ const es_trial_result *es_trial_phase(es_trial *check, size_t i);
 bool es_trial_unreachable(const es_trial *check);
 /** 0 to 100: the weight of what passed in that of what passed or failed; 100 when there is neither. */
 double es_trial_score(const es_trial *check);
-size_t es_trial_tally(const es_trial *check, es_verdict verdict);
+size_t es_trial_tally(const es_trial *check, es_trial_verdict verdict);
 const char *es_trial_url(const es_trial *check);
 /** "" before it is known. */
 const char *es_trial_model(const es_trial *check);

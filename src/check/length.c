@@ -91,7 +91,7 @@ void es_phase_overflow(es_trial *c, es_trial_result *r)
     if (!es_write_document(c, context + context / 8 + 256, &text))
         es_fail_phase(r, "short prompts are not answered, or without usage");
     es_reply *reply =
-        r->verdict == ES_VERDICT_PASS ? es_trial_ask(c, &(es_question){.text = text.data, .max_tokens = 16}) : NULL;
+        r->verdict == ES_TRIAL_PASS ? es_trial_ask(c, &(es_question){.text = text.data, .max_tokens = 16}) : NULL;
     es_text_free(&text);
     if (!reply || !es_trial_await(c, r, reply)) return;
     const es_transcript *t = &reply->transcript;

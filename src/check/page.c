@@ -114,11 +114,11 @@ static void put_figure(es_text *out, const es_trial_figure *figure)
 
 static void put_phase(es_text *out, const es_trial_result *r)
 {
-    const char *verdict = es_verdict_name(r->verdict);
+    const char *verdict = es_trial_verdict_name(r->verdict);
     es_text_printf(out,
                    "<section class=\"%s\"><span class=\"verdict\">%s</span><h2>%s</h2><p>%s · weight %d · %.1f s of at most "
                    "%.0f s</p>",
-                   verdict, r->verdict == ES_VERDICT_UNSUPPORTED ? "not supported" : verdict, r->name, r->about, r->weight,
+                   verdict, r->verdict == ES_TRIAL_UNSUPPORTED ? "not supported" : verdict, r->name, r->about, r->weight,
                    r->seconds, r->limit);
     if (r->note[0]) {
         es_text_puts(out, "<p class=\"note\">");
@@ -134,7 +134,7 @@ static void put_phase(es_text *out, const es_trial_result *r)
 
 void es_trial_write_html(const es_trial *check, es_text *out)
 {
-    const size_t failed = es_trial_tally(check, ES_VERDICT_FAIL);
+    const size_t failed = es_trial_tally(check, ES_TRIAL_FAIL);
     es_text_puts(out, "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
                       "content=\"width=device-width\"><title>evenshare check</title>");
     es_text_puts(out, style);
@@ -145,8 +145,8 @@ void es_trial_write_html(const es_trial *check, es_text *out)
     es_text_printf(out,
                    "</p><p class=\"score %s\">%.0f of 100</p><p>%zu passed, %zu failed, %zu not supported. The score is the "
                    "weight of what passed in that of what passed or failed.</p>\n",
-                   failed ? "bad" : "good", es_trial_score(check), es_trial_tally(check, ES_VERDICT_PASS), failed,
-                   es_trial_tally(check, ES_VERDICT_UNSUPPORTED));
+                   failed ? "bad" : "good", es_trial_score(check), es_trial_tally(check, ES_TRIAL_PASS), failed,
+                   es_trial_tally(check, ES_TRIAL_UNSUPPORTED));
     for (size_t i = 0; i < es_trial_count(check); i++) put_phase(out, es_trial_get(check, i));
     es_text_puts(out, "</body></html>\n");
 }

@@ -19,7 +19,7 @@ static json_t *figures_json(const es_trial_result *r)
 static json_t *result_json(const es_trial_result *r)
 {
     return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s*, s:o}", "name", r->name, "about", r->about, "verdict",
-                     es_verdict_name(r->verdict), "weight", r->weight, "seconds", r->seconds, "limit_seconds", r->limit,
+                     es_trial_verdict_name(r->verdict), "weight", r->weight, "seconds", r->seconds, "limit_seconds", r->limit,
                      "note", r->note[0] ? r->note : NULL, "figures", figures_json(r));
 }
 
@@ -30,8 +30,8 @@ void es_trial_write_json(const es_trial *check, es_text *out)
     json_t *root =
         json_pack("{s:s, s:s*, s:b, s:f, s:i, s:i, s:i, s:o}", "url", es_trial_url(check), "model", es_trial_model(check),
                   "reached", !es_trial_unreachable(check), "score", es_trial_score(check), "passed",
-                  (int)es_trial_tally(check, ES_VERDICT_PASS), "failed", (int)es_trial_tally(check, ES_VERDICT_FAIL),
-                  "unsupported", (int)es_trial_tally(check, ES_VERDICT_UNSUPPORTED), "phases", phases);
+                  (int)es_trial_tally(check, ES_TRIAL_PASS), "failed", (int)es_trial_tally(check, ES_TRIAL_FAIL),
+                  "unsupported", (int)es_trial_tally(check, ES_TRIAL_UNSUPPORTED), "phases", phases);
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     if (text)
         es_text_puts(out, text);
@@ -58,7 +58,7 @@ void es_trial_put_escaped(es_text *out, const char *text)
 static void put_case(es_text *out, const es_trial_result *r)
 {
     es_text_printf(out, "  <testcase classname=\"evenshare.check\" name=\"%s\" time=\"%.3f\">\n", r->name, r->seconds);
-    const char *element = r->verdict == ES_VERDICT_FAIL ? "failure" : r->verdict == ES_VERDICT_PASS ? NULL : "skipped";
+    const char *element = r->verdict == ES_TRIAL_FAIL ? "failure" : r->verdict == ES_TRIAL_PASS ? NULL : "skipped";
     if (element) {
         es_text_printf(out, "    <%s message=\"", element);
         es_trial_put_escaped(out, r->note[0] ? r->note : "not run");
@@ -74,8 +74,8 @@ void es_trial_write_junit(const es_trial *check, es_text *out)
 {
     double seconds = 0;
     for (size_t i = 0; i < es_trial_count(check); i++) seconds += es_trial_get(check, i)->seconds;
-    const size_t failed = es_trial_tally(check, ES_VERDICT_FAIL);
-    const size_t skipped = es_trial_count(check) - failed - es_trial_tally(check, ES_VERDICT_PASS);
+    const size_t failed = es_trial_tally(check, ES_TRIAL_FAIL);
+    const size_t skipped = es_trial_count(check) - failed - es_trial_tally(check, ES_TRIAL_PASS);
     es_text_printf(
         out,
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"evenshare check\" tests=\"%zu\" "

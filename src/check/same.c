@@ -103,7 +103,7 @@ void es_phase_repeatability(es_trial *c, es_trial_result *r)
         if (!es_trial_await_answer(c, r, answers[i].reply)) break;
     }
     es_text_free(&text);
-    if (r->verdict != ES_VERDICT_PASS) return;
+    if (r->verdict != ES_TRIAL_PASS) return;
     if (logprobs && answers[0].reply->transcript.logprobs.count == 0)
         es_note_phase(r, "log-probabilities were asked for and do not come; texts were compared");
     compare_answers(r, answers, ANSWERS);

@@ -192,10 +192,10 @@ static int check(int argc, char **argv)
     es_status status = es_trial_open(&options, &c);
     if (status != ES_OK) return es_command_fail(&es_command_check, status);
     run_phases(c, &s);
-    const size_t failed = es_trial_tally(c, ES_VERDICT_FAIL);
+    const size_t failed = es_trial_tally(c, ES_TRIAL_FAIL);
     if (!s.json)
         printf("\nscore %.0f of 100: %zu passed, %zu failed, %zu not supported\n", es_trial_score(c),
-               es_trial_tally(c, ES_VERDICT_PASS), failed, es_trial_tally(c, ES_VERDICT_UNSUPPORTED));
+               es_trial_tally(c, ES_TRIAL_PASS), failed, es_trial_tally(c, ES_TRIAL_UNSUPPORTED));
     status = write_reports(c, &s);
     const bool unreachable = es_trial_unreachable(c);
     int code = failed ? 1 : 0;
