@@ -97,10 +97,38 @@ static inline double greatest_f(F x)
     for (int i = 1; i < 8; i++) at[0] = at[i] > at[0] ? at[i] : at[0];
     return (double)at[0];
 }
+static inline F add_f(F a, F b)
+{
+    return _mm256_add_ps(a, b);
+}
+static inline F mul_f(F a, F b)
+{
+    return _mm256_mul_ps(a, b);
+}
+static inline F fma_f(F a, F b, F c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+/* Zeros of either sign among rows of 16 16-bit numbers. */
+static inline int64_t count_zeros_16(const unsigned char *p, int64_t rows)
+{
+    int64_t zeros = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(p + r * 32));
+        const __m256i same = _mm256_cmpeq_epi16(_mm256_slli_epi16(x, 1), _mm256_setzero_si256());
+        zeros += __builtin_popcount((unsigned)_mm256_movemask_epi8(same)) / 2;
+    }
+    return zeros;
+}
 
 #include "fold/x86/summary_body.h"
 
 es_powers_fn es_powers_avx2(es_item_type type)
 {
     return powers_of(type);
+}
+
+es_powers_fn es_fast_powers_avx2(es_item_type type)
+{
+    return fast_of(type);
 }

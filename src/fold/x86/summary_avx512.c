@@ -91,10 +91,40 @@ static inline double greatest_f(F x)
 {
     return (double)_mm512_reduce_max_ps(x);
 }
+static inline F add_f(F a, F b)
+{
+    return _mm512_add_ps(a, b);
+}
+static inline F mul_f(F a, F b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static inline F fma_f(F a, F b, F c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+/* Zeros of either sign among rows of 16 16-bit numbers: two rows at a time. */
+static inline int64_t count_zeros_16(const unsigned char *p, int64_t rows)
+{
+    const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
+    int64_t zeros = 0, r = 0;
+    for (; r + 2 <= rows; r += 2)
+        zeros += __builtin_popcount(_mm512_testn_epi16_mask(_mm512_loadu_si512(p + r * 32), magnitude));
+    if (r < rows) {
+        const __m512i last = _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)(p + r * 32)));
+        zeros += __builtin_popcount(_mm512_testn_epi16_mask(last, magnitude) & 0xFFFFu);
+    }
+    return zeros;
+}
 
 #include "fold/x86/summary_body.h"
 
 es_powers_fn es_powers_avx512(es_item_type type)
 {
     return powers_of(type);
+}
+
+es_powers_fn es_fast_powers_avx512(es_item_type type)
+{
+    return fast_of(type);
 }

@@ -26,6 +26,14 @@ static inline bool close_block(lanes *l, es_item_type type, const void *items, i
     return __builtin_isfinite(out->s1);
 }
 
+/* Arithmetic keeps the processor from looking far ahead by itself: without this, reading and computing take turns. It may run
+ * past the end of the items: fetching never faults. */
+#define AHEAD 4096 /* bytes */
+static inline void fetch_ahead(const unsigned char *p, int bytes)
+{
+    for (int line = 0; line < bytes; line += 64) __builtin_prefetch((const void *)((uintptr_t)p + AHEAD + (uintptr_t)line));
+}
+
 /* x − pivot and its powers, added to one vector of lanes. */
 #define ADD_POWERS(g, x)                          \
     do {                                          \
@@ -48,22 +56,24 @@ static inline bool close_block(lanes *l, es_item_type type, const void *items, i
         D s1[GROUPS], s2[GROUPS], s3[GROUPS], s4[GROUPS];                                     \
         for (int g = 0; g < GROUPS; g++) s1[g] = s2[g] = s3[g] = s4[g] = set_d(0);            \
         F low = set_f((float)out->pivot), high = low;                                         \
-        int64_t i = 0;                                                                        \
-        for (; i + ES_FOLD_LANES <= count; i += ES_FOLD_LANES)                                \
+        int64_t i = 0, zeros = 0;                                                             \
+        for (; i + ES_FOLD_LANES <= count; i += ES_FOLD_LANES) {                              \
+            fetch_ahead(p + (size_t)i * item, ES_FOLD_LANES * 4);                             \
             for (int g = 0; g < GROUPS; g += 2) {                                             \
                 const F x = load(p + (size_t)(i + g * WIDTH) * item);                         \
                 low = min_f(x, low);                                                          \
                 high = max_f(x, high);                                                        \
-                out->zeros += count_zeros_f(x);                                               \
+                zeros += count_zeros_f(x);                                                    \
                 ADD_POWERS(g, low_half(x));                                                   \
                 ADD_POWERS(g + 1, high_half(x));                                              \
             }                                                                                 \
+        }                                                                                     \
         lanes l;                                                                              \
         for (int g = 0; g < GROUPS; g++) {                                                    \
             store_d(l.s1 + g * WIDTH, s1[g]), store_d(l.s2 + g * WIDTH, s2[g]);               \
             store_d(l.s3 + g * WIDTH, s3[g]), store_d(l.s4 + g * WIDTH, s4[g]);               \
         }                                                                                     \
-        out->min = least_f(low), out->max = greatest_f(high);                                 \
+        out->min = least_f(low), out->max = greatest_f(high), out->zeros = zeros;             \
         return close_block(&l, type, items, i, count, out);                                   \
     }
 
@@ -78,20 +88,23 @@ static bool powers_f64(const void *items, int64_t count, es_powers *out)
     const D pivot = set_d(out->pivot);
     D s1[GROUPS], s2[GROUPS], s3[GROUPS], s4[GROUPS], low = pivot, high = pivot;
     for (int g = 0; g < GROUPS; g++) s1[g] = s2[g] = s3[g] = s4[g] = set_d(0);
-    int64_t i = 0;
-    for (; i + ES_FOLD_LANES <= count; i += ES_FOLD_LANES)
+    int64_t i = 0, zeros = 0;
+    for (; i + ES_FOLD_LANES <= count; i += ES_FOLD_LANES) {
+        fetch_ahead(p + (size_t)i * 8, ES_FOLD_LANES * 8);
         for (int g = 0; g < GROUPS; g++) {
             const D x = load_d(p + (size_t)(i + g * WIDTH) * 8);
             low = min_d(x, low);
             high = max_d(x, high);
-            out->zeros += count_zeros_d(x);
+            zeros += count_zeros_d(x);
             ADD_POWERS(g, x);
         }
+    }
     lanes l;
     for (int g = 0; g < GROUPS; g++) {
         store_d(l.s1 + g * WIDTH, s1[g]), store_d(l.s2 + g * WIDTH, s2[g]);
         store_d(l.s3 + g * WIDTH, s3[g]), store_d(l.s4 + g * WIDTH, s4[g]);
     }
+    out->zeros = zeros;
     double ends[2][WIDTH];
     store_d(ends[0], low), store_d(ends[1], high);
     out->min = ends[0][0], out->max = ends[1][0];
@@ -112,4 +125,86 @@ static es_powers_fn powers_of(es_item_type type)
     case ES_ITEM_I32: break;
     }
     return NULL;
+}
+
+/* --- the faster way for BF16: vectors of FLOATS floats, VECTORS of them to the 16 lanes --- */
+
+#define FLOATS (2 * WIDTH)
+#define VECTORS (ES_FOLD_LANES / FLOATS)
+
+/* Float lanes into float64 lanes. */
+static inline void widen_into(D sum[GROUPS], const F part[VECTORS])
+{
+    for (int v = 0; v < VECTORS; v++) {
+        sum[2 * v] = add_d(sum[2 * v], low_half(part[v]));
+        sum[2 * v + 1] = add_d(sum[2 * v + 1], high_half(part[v]));
+    }
+}
+
+/* One row of 16 items on top of the float lanes. */
+#define ADD_ROW(load, p)                                                      \
+    for (int v = 0; v < VECTORS; v++) {                                       \
+        const F x = load((p) + v * FLOATS * 2), q = mul_f(x, x);              \
+        a1[v] = add_f(a1[v], x);                                              \
+        a2[v] = add_f(a2[v], q);                                              \
+        a3[v] = fma_f(q, x, a3[v]);                                           \
+        a4[v] = fma_f(q, q, a4[v]);                                           \
+        low = min_f(x, low);                                                  \
+        high = max_f(x, high);                                                \
+    }
+
+/* The last row may be short: it is completed with zeros, which change no sum; least, greatest and zeros of its items are
+ * looked at apart. */
+#define FAST_POWERS(name, type, load)                                                                        \
+    static bool name(const void *items, int64_t count, es_powers *out)                                       \
+    {                                                                                                        \
+        const unsigned char *p = items;                                                                      \
+        const float first = (float)es_item_load(type, items, 0);                                             \
+        F low = set_f(first), high = low;                                                                    \
+        D s1[GROUPS], s2[GROUPS], s3[GROUPS], s4[GROUPS];                                                    \
+        for (int g = 0; g < GROUPS; g++) s1[g] = s2[g] = s3[g] = s4[g] = set_d(0);                           \
+        const int64_t rows = count / ES_FOLD_LANES, rest = count % ES_FOLD_LANES;                            \
+        uint16_t last[ES_FOLD_LANES] = {0};                                                                  \
+        memcpy(last, p + rows * ES_FOLD_LANES * 2, (size_t)rest * 2);                                        \
+        int64_t zeros = 0;                                                                                   \
+        for (int64_t r = 0; r < rows + (rest > 0); r += ES_POWERS_ROWS) {                                    \
+            F a1[VECTORS], a2[VECTORS], a3[VECTORS], a4[VECTORS];                                            \
+            for (int v = 0; v < VECTORS; v++) a1[v] = a2[v] = a3[v] = a4[v] = set_f(0);                      \
+            if (r + ES_POWERS_ROWS <= rows) {                                                                \
+                fetch_ahead(p + r * ES_FOLD_LANES * 2, ES_POWERS_ROWS * ES_FOLD_LANES * 2);                   \
+                zeros += count_zeros_16(p + r * ES_FOLD_LANES * 2, ES_POWERS_ROWS);                          \
+                for (int k = 0; k < ES_POWERS_ROWS; k++) ADD_ROW(load, p + (r + k) * ES_FOLD_LANES * 2)      \
+            } else {                                                                                         \
+                if (r < rows) zeros += count_zeros_16(p + r * ES_FOLD_LANES * 2, rows - r);                  \
+                for (int64_t k = r; k < rows; k++) ADD_ROW(load, p + k * ES_FOLD_LANES * 2)                  \
+                const F before_low = low, before_high = high;                                                \
+                if (rest > 0) ADD_ROW(load, (const unsigned char *)last)                                     \
+                low = before_low, high = before_high;                                                        \
+            }                                                                                                \
+            widen_into(s1, a1), widen_into(s2, a2), widen_into(s3, a3), widen_into(s4, a4);                  \
+        }                                                                                                    \
+        *out = (es_powers){.count = count, .min = least_f(low), .max = greatest_f(high), .zeros = zeros};    \
+        for (int64_t i = count - rest; i < count; i++) {                                                     \
+            const double x = es_item_load(type, items, i);                                                   \
+            out->min = x < out->min ? x : out->min;                                                          \
+            out->max = x > out->max ? x : out->max;                                                          \
+            out->zeros += x == 0;                                                                            \
+        }                                                                                                    \
+        out->s1 = fold_groups(s1), out->s2 = fold_groups(s2);                                                \
+        out->s3 = fold_groups(s3), out->s4 = fold_groups(s4);                                                \
+        return true;                                                                                         \
+    }
+
+static inline double fold_groups(const D sum[GROUPS])
+{
+    double lane[ES_FOLD_LANES];
+    for (int g = 0; g < GROUPS; g++) store_d(lane + g * WIDTH, sum[g]);
+    return es_fold_lanes_f64(lane);
+}
+
+FAST_POWERS(fast_bf16, ES_ITEM_BF16, load_bf16)
+
+static es_powers_fn fast_of(es_item_type type)
+{
+    return type == ES_ITEM_BF16 ? fast_bf16 : NULL;
 }
