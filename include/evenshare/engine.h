@@ -50,6 +50,11 @@ typedef struct es_engine_options {
     int chunk;              /**< most prompt tokens in one step [256] */
     int page;               /**< tokens per KV page, a power of two from 16 to 512 [64] */
     int queue;              /**< requests waiting for a place before submit says ES_BUSY [1024] */
+    double step_budget;     /**< seconds that a step may take while someone generates; negative: no bound [three times the
+                                 decode step measured when the engine opens] */
+    size_t cache;           /**< bytes for recurrent states kept in the prefix cache [an eighth of `memory`]; its KV pages are
+                                 those that no sequence needs */
+    bool no_cache;          /**< compute every prompt from its first token */
     es_numeric numeric;
     es_attention attention;
 } es_engine_options;
@@ -62,6 +67,9 @@ typedef struct es_engine_info {
     size_t memory;               /**< bytes allocated when it opened, weights not counted */
     size_t memory_limit;         /**< the budget they were sized from */
     es_numeric numeric;
+    double decode_seconds;       /**< of a step with one sequence and an empty context, measured when it opened */
+    double step_budget;          /**< seconds; 0: no bound */
+    int32_t checkpoints;         /**< recurrent states that the prefix cache can keep */
     const char *instruction_set; /**< "avx512", "avx2", "reference" */
     const char *fingerprint;     /**< numeric mode and build, for system_fingerprint and cache keys */
 } es_engine_info;
@@ -171,7 +179,8 @@ void es_engine_wait(es_engine *engine, uint64_t id);
 typedef struct es_engine_stats {
     uint64_t steps, prompt_tokens, completion_tokens, finished, failed, cancelled;
     int32_t running, waiting;
-    int64_t pages_used, pages_total;
+    int64_t pages_used, pages_total; /**< used by sequences or held by the prefix cache */
+    uint64_t cached_tokens;          /**< prompt tokens that were found in the prefix cache */
     double last_step_seconds;
 } es_engine_stats;
 es_engine_stats es_engine_get_stats(const es_engine *engine);

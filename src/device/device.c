@@ -70,6 +70,11 @@ const void *es_device_peek(es_device *device, const es_buffer *buffer, size_t of
     return device->ops->peek(device, buffer, offset, bytes);
 }
 
+es_status es_device_copy(es_device *device, es_buffer *buffer, size_t from, size_t to, size_t bytes)
+{
+    return device->ops->copy(device, buffer, from, to, bytes);
+}
+
 es_status es_device_submit(es_device *device, const es_program *program, const es_batch *batch)
 {
     return device->ops->submit(device, program, batch);

@@ -48,6 +48,7 @@ typedef struct es_device_ops {
     es_status (*write)(es_device *device, es_buffer *buffer, size_t offset, const void *host, size_t bytes);
     es_status (*read)(es_device *device, const es_buffer *buffer, size_t offset, void *host, size_t bytes);
     const void *(*peek)(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes);
+    es_status (*copy)(es_device *device, es_buffer *buffer, size_t from, size_t to, size_t bytes);
     es_status (*submit)(es_device *device, const es_program *program, const es_batch *batch);
 } es_device_ops;
 
@@ -72,6 +73,8 @@ es_status es_device_write(es_device *device, es_buffer *buffer, size_t offset, c
 es_status es_device_read(es_device *device, const es_buffer *buffer, size_t offset, void *host, size_t bytes);
 /** The bytes of a buffer as the host can read them until the next submit: in place, or in a staging area of the device. */
 const void *es_device_peek(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes);
+/** Copy bytes inside a buffer; the two ranges may not overlap. */
+es_status es_device_copy(es_device *device, es_buffer *buffer, size_t from, size_t to, size_t bytes);
 /** Run a program over a batch and wait for it. */
 es_status es_device_submit(es_device *device, const es_program *program, const es_batch *batch);
 

@@ -17,6 +17,9 @@
 #define MOST_PARALLEL 1024
 #define MOST_CHUNK 8192
 #define LEAST_OUTPUTS 16
+#define MOST_CHECKPOINTS 256
+#define MOST_TAILS 1024 /* partly filled pages that the prefix cache remembers besides */
+#define IDLE_FACTOR 2.0
 
 es_request es_request_defaults(const es_model *model)
 {
@@ -54,8 +57,13 @@ static es_status size_caches(es_engine *engine, const es_engine_options *o, es_n
     const size_t weights = (size_t)engine->model->info.weight_bytes, limit = es_memory_limit();
     /* By default six tenths of what the weights leave: the rest is for everybody else on the machine. */
     const size_t budget = o->memory ? o->memory : limit > weights ? (limit - weights) / 10 * 6 : 0;
-    const size_t page = es_network_page_bytes(c, sizes->page, o->numeric);
-    const size_t fixed = es_network_activation_bytes(c, sizes) + es_network_slot_bytes(c) * (size_t)sizes->slots;
+    const size_t page = es_network_page_bytes(c, sizes->page, o->numeric), slot = es_network_slot_bytes(c);
+    if (slot && !o->no_cache) {
+        const size_t checkpoints = (o->cache ? o->cache : budget / 8) / slot;
+        engine->info.checkpoints = checkpoints < MOST_CHECKPOINTS ? (int32_t)checkpoints : MOST_CHECKPOINTS;
+        sizes->slots += engine->info.checkpoints;
+    }
+    const size_t fixed = es_network_activation_bytes(c, sizes) + slot * (size_t)sizes->slots;
     const int64_t fits = fixed > budget ? 0 : page ? (int64_t)((budget - fixed) / page) : INT32_MAX;
     const int64_t asked = o->context && o->context < c->context ? o->context : c->context;
     if (o->context > c->context)
@@ -81,7 +89,7 @@ static es_status open_device(es_engine *engine, const es_engine_options *o, cons
     es_loader counts;
     ES_TRY(es_network_check(engine->model, &counts));
     const es_device_options options = {
-        .threads = o->threads, .rows = sizes->rows, .spans = sizes->slots, .context = engine->info.context,
+        .threads = o->threads, .rows = sizes->rows, .spans = o->parallel, .context = engine->info.context,
         .columns = counts.columns, .numeric = o->numeric, .attention = o->attention,
         .attn = c->attention_layers ? (es_attn_shape){c->query_heads, c->kv_heads, c->head_dim, sizes->page} : (es_attn_shape){0},
     };
@@ -98,15 +106,20 @@ static es_status allocate_lists(es_engine *engine, const es_engine_options *o, c
     engine->live_capacity = o->queue + o->parallel;
     engine->running = calloc(parallel, sizeof *engine->running);
     engine->spans = calloc(parallel, sizeof *engine->spans);
+    engine->jobs = calloc(parallel, sizeof *engine->jobs);
     engine->step_tokens = calloc(rows, sizeof *engine->step_tokens);
     engine->output_rows = calloc(rows, sizeof *engine->output_rows);
     engine->output_owner = calloc(rows, sizeof *engine->output_owner);
     engine->live = calloc((size_t)engine->live_capacity, sizeof *engine->live);
-    if (!engine->running || !engine->spans || !engine->step_tokens || !engine->output_rows || !engine->output_owner ||
+    if (!engine->running || !engine->spans || !engine->jobs || !engine->step_tokens || !engine->output_rows || !engine->output_owner ||
         !engine->live)
         return es_fail(ES_NO_MEMORY, "no memory for the engine's lists");
     ES_TRY(es_pages_open(sizes->pages, &engine->pages));
     ES_TRY(es_pages_open(sizes->slots, &engine->slots));
+    engine->recurrent = engine->model->config.delta_layers > 0;
+    engine->no_cache = o->no_cache;
+    ES_TRY(es_prefix_open(&engine->pages, &engine->slots, sizes->page, engine->recurrent,
+                          engine->recurrent ? sizes->slots : MOST_TAILS, &engine->prefix));
     return es_sampler_open(engine->model->config.vocabulary, &engine->sampler);
 }
 
@@ -128,8 +141,9 @@ static es_status build(es_engine *engine, es_engine_options *o)
     engine->info.fingerprint = engine->fingerprint;
     engine->queue = o->queue;
     engine->limits = (es_sequence_limits){engine->model, engine->info.context, o->page, engine->model->config.attention_layers > 0};
-    engine->schedule = (es_scheduler_limits){sizes.rows, o->chunk};
-    return ES_OK;
+    engine->scheduler = (es_scheduler){.idle_factor = IDLE_FACTOR, .most_rows = sizes.rows, .most_chunk = o->chunk,
+                                       .last_chunk = o->chunk / 4};
+    return es_engine_measure(engine, o->step_budget);
 }
 
 static void take_mail(es_engine *engine)
@@ -175,13 +189,53 @@ static void end_cancelled(es_engine *engine, bool all)
     }
 }
 
+/* What a sequence could go on from. The last prompt token is always computed: its logits are wanted. */
+static es_prefix_hit find_prefix(es_engine *engine, es_sequence *s)
+{
+    int64_t limit = s->prompt_count - 1;
+    if (s->request.on_logits && s->request.logits_from < limit) limit = s->request.logits_from;
+    if (engine->no_cache || limit <= 0) return (es_prefix_hit){.tail_page = -1, .slot = -1};
+    return es_prefix_find(engine->prefix, s->tokens, limit, s->pages);
+}
+
+/* A state and the pages that the hit does not bring. */
+static bool take_rest(es_engine *engine, es_sequence *s, int64_t full)
+{
+    if (!es_prefix_take_slot(engine->prefix, &s->slot)) return false;
+    if (es_prefix_take_pages(engine->prefix, s->page_count - full, s->pages + full)) return true;
+    es_pages_drop(&engine->slots, &s->slot, 1);
+    s->slot = -1;
+    return false;
+}
+
+/* Memory for a sequence, as much as possible from what was computed before. False: there is not enough yet. */
+static bool take_memory(es_engine *engine, es_sequence *s)
+{
+    es_prefix_hit hit = find_prefix(engine, s);
+    /* What is to be copied must survive the search for room. */
+    if (hit.tail_page >= 0) es_pages_hold(&engine->pages, hit.tail_page);
+    if (hit.slot >= 0) es_pages_hold(&engine->slots, hit.slot);
+    const bool taken = take_rest(engine, s, hit.full);
+    if (taken) {
+        es_status status = ES_OK;
+        if (hit.tail_page >= 0) status = es_network_copy_page(&engine->network, hit.tail_page, s->pages[hit.full]);
+        if (status == ES_OK && hit.slot >= 0) status = es_network_copy_state(&engine->network, hit.slot, s->slot);
+        s->computed = s->cached = status == ES_OK ? hit.position : 0;
+    } else {
+        es_pages_drop(&engine->pages, s->pages, hit.full);
+    }
+    if (hit.tail_page >= 0) es_pages_drop(&engine->pages, &hit.tail_page, 1);
+    if (hit.slot >= 0) es_pages_drop(&engine->slots, &hit.slot, 1);
+    /* Alone, a sequence always fits: if not with what it could reuse, then without. */
+    return taken || (engine->running_count == 0 && take_rest(engine, s, 0));
+}
+
 /* In order of arrival: one that does not fit yet keeps its place in front of those that might. */
 static void admit(es_engine *engine)
 {
     while (engine->waiting && engine->running_count < engine->info.parallel) {
         es_sequence *s = engine->waiting;
-        if (engine->slots.free_count < 1 || !es_pages_take(&engine->pages, s->page_count, s->pages)) return;
-        es_pages_take(&engine->slots, 1, &s->slot);
+        if (!take_memory(engine, s)) return;
         s->admitted = true;
         s->started_at = es_clock_now(&engine->clock);
         engine->waiting = s->next;
@@ -189,6 +243,7 @@ static void admit(es_engine *engine)
         s->next = NULL;
         engine->running[engine->running_count++] = s;
         atomic_fetch_sub(&engine->counters.waiting, 1);
+        atomic_fetch_add(&engine->counters.cached_tokens, (uint64_t)s->cached);
     }
 }
 
@@ -245,11 +300,13 @@ void es_engine_close(es_engine *engine)
     }
     if (engine->network.model) es_network_close(&engine->network);
     es_device_close(engine->device);
+    es_prefix_close(engine->prefix);
     es_pages_close(&engine->pages);
     es_pages_close(&engine->slots);
     es_sampler_close(&engine->sampler);
     free(engine->running);
     free(engine->spans);
+    free(engine->jobs);
     free(engine->step_tokens);
     free(engine->output_rows);
     free(engine->output_owner);
@@ -318,7 +375,8 @@ es_engine_stats es_engine_get_stats(const es_engine *engine)
         .steps = atomic_load(&c->steps), .prompt_tokens = atomic_load(&c->prompt_tokens),
         .completion_tokens = atomic_load(&c->completion_tokens), .finished = atomic_load(&c->finished),
         .failed = atomic_load(&c->failed), .cancelled = atomic_load(&c->cancelled), .running = atomic_load(&c->running),
-        .waiting = atomic_load(&c->waiting), .pages_used = atomic_load(&c->pages_used), .pages_total = engine->info.pages,
+        .waiting = atomic_load(&c->waiting), .cached_tokens = atomic_load(&c->cached_tokens),
+        .pages_used = atomic_load(&c->pages_used), .pages_total = engine->info.pages,
         .last_step_seconds = (double)atomic_load(&c->step_nanoseconds) * 1e-9,
     };
 }

@@ -6,14 +6,14 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "cache/pages.h"
+#include "cache/prefix.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "model/network.h"
 
 typedef struct es_engine_counters {
-    _Atomic uint64_t steps, prompt_tokens, completion_tokens, finished, failed, cancelled;
+    _Atomic uint64_t steps, prompt_tokens, completion_tokens, cached_tokens, finished, failed, cancelled;
     _Atomic int32_t running, waiting;
     _Atomic int64_t pages_used;
     _Atomic uint64_t step_nanoseconds;
@@ -26,9 +26,11 @@ struct es_engine {
     es_device *device;
     es_network network;
     es_pages pages, slots;
+    es_prefix *prefix;
+    bool recurrent, no_cache;
     es_sampler sampler;
     es_sequence_limits limits;
-    es_scheduler_limits schedule;
+    es_scheduler scheduler;
     es_clock clock;
     es_engine_counters counters;
     int queue;
@@ -40,6 +42,7 @@ struct es_engine {
     int32_t *step_tokens, *output_rows;   /**< [rows] */
     es_sequence **output_owner;           /**< [rows] */
     es_span *spans;                       /**< [parallel] */
+    es_job *jobs;                         /**< [parallel] */
 
     /* Under the lock. */
     pthread_mutex_t lock;
@@ -55,6 +58,9 @@ struct es_engine {
 
 /** One step of the running sequences: compute, choose, tell. step.c. */
 void es_engine_step(es_engine *engine);
+/** Time a decode step and a short prompt, as the cost model's beginning; set the step budget (0: three decode steps; negative:
+ *  none). Before the engine's thread starts. */
+es_status es_engine_measure(es_engine *engine, double budget);
 /** End a sequence with its last event, and give back what it holds. */
 void es_engine_finish(es_engine *engine, es_sequence *sequence, es_finish finish, const char *stop);
 void es_engine_fail(es_engine *engine, es_sequence *sequence, es_status status);

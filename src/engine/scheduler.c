@@ -1,34 +1,138 @@
 /* scheduler.c: see scheduler.h. */
 #include "engine/scheduler.h"
 
-/* Tokens that must still be computed: one for a sequence that generates, many for a prompt. */
-static int64_t due(const es_sequence *s)
+#include <math.h>
+#include <stddef.h>
+
+#define LEAST_CHUNK 16    /* prompt rows that a step may always try to have */
+#define OLDEST_SHARE 0.25 /* of the time left for prompts */
+#define LEARNING_RATE 0.3
+
+static int64_t due(const es_job *job)
 {
-    return s->count - s->computed;
+    return job->until > job->computed ? job->until - job->computed : 0;
 }
 
-static bool in_prompt(const es_sequence *s)
+/* Time of `rows` more rows of a job, the base not counted: Σ of row + (d + i)·depth. */
+static double time_of(const es_cost_model *cost, const es_job *job, int64_t rows)
 {
-    return s->computed + 1 < s->count || s->count == s->prompt_count;
+    return (double)rows * (cost->row + ((double)job->computed + 0.5 * (double)rows) * cost->depth);
 }
 
-int32_t es_scheduler_plan(const es_scheduler_limits *limits, es_sequence *const *running, int32_t count)
+/* The most rows that fit into `time`: the root of depth/2·r² + (row + d·depth)·r = time. */
+static int64_t rows_within(const es_cost_model *cost, const es_job *job, double time)
 {
-    int32_t left = limits->rows, chunk = limits->chunk;
-    for (int32_t i = 0; i < count; i++) {
-        es_sequence *s = running[i];
-        s->step_rows = !in_prompt(s) && left > 0;
-        left -= s->step_rows;
+    if (!(time > 0)) return 0;
+    const double linear = cost->row + (double)job->computed * cost->depth;
+    const double root = 2 * time / (linear + sqrt(linear * linear + 2 * cost->depth * time));
+    return root < 1e9 ? (int64_t)root : 1000000000;
+}
+
+/* What a step still has to give. */
+typedef struct purse {
+    double time; /* seconds */
+    int64_t rows;
+} purse;
+
+static void give(const es_scheduler *s, es_job *job, double time, purse *left)
+{
+    int64_t rows = due(job) - job->rows;
+    if (s->budget > 0) {
+        es_job after = *job;
+        after.computed += job->rows;
+        const int64_t fits = rows_within(&s->cost, &after, time < left->time ? time : left->time);
+        if (rows > fits) rows = fits;
     }
+    if (rows > left->rows) rows = left->rows;
+    if (rows <= 0) return;
+    es_job after = *job;
+    after.computed += job->rows;
+    left->time -= time_of(&s->cost, &after, rows);
+    left->rows -= rows;
+    job->rows += (int32_t)rows;
+}
+
+/* The prompt with the least work done that has not been given anything by this round. */
+static es_job *least_served(es_job *jobs, int32_t count, int64_t above, int32_t above_index)
+{
+    es_job *best = NULL;
     for (int32_t i = 0; i < count; i++) {
-        es_sequence *s = running[i];
-        if (!in_prompt(s)) continue;
-        int64_t rows = due(s);
-        if (rows > chunk) rows = chunk;
-        if (rows > left) rows = left;
-        s->step_rows = (int32_t)rows;
-        left -= s->step_rows;
-        chunk -= s->step_rows;
+        if (jobs[i].decoding || due(&jobs[i]) == 0) continue;
+        const bool later = jobs[i].work > above || (jobs[i].work == above && i > above_index);
+        if (later && (!best || jobs[i].work < best->work)) best = &jobs[i];
     }
-    return limits->rows - left;
+    return best;
+}
+
+static int32_t plan_decodes(const es_scheduler *s, es_job *jobs, int32_t count, double *time)
+{
+    int32_t rows = 0;
+    for (int32_t i = 0; i < count; i++) {
+        jobs[i].rows = jobs[i].decoding && rows < s->most_rows;
+        if (jobs[i].rows) *time += time_of(&s->cost, &jobs[i], 1);
+        rows += jobs[i].rows;
+    }
+    return rows;
+}
+
+int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
+{
+    double used = s->cost.base;
+    const int32_t decodes = plan_decodes(s, jobs, count, &used);
+    const double budget = decodes ? s->budget : s->budget * s->idle_factor;
+    int64_t most = s->last_chunk + s->last_chunk / 2;
+    if (most < LEAST_CHUNK) most = LEAST_CHUNK;
+    if (s->budget <= 0 || most > s->most_chunk) most = s->most_chunk;
+    purse left = {budget - used, most < s->most_rows - decodes ? most : s->most_rows - decodes};
+    const int64_t start = left.rows;
+
+    es_job *oldest = NULL;
+    for (int32_t i = 0; i < count && !oldest; i++)
+        if (!jobs[i].decoding && due(&jobs[i]) > 0) oldest = &jobs[i];
+    if (!oldest) return decodes;
+    give(s, oldest, left.time * OLDEST_SHARE, &left);
+    int64_t above = -1;
+    int32_t above_index = -1;
+    for (es_job *job; left.rows > 0 && (job = least_served(jobs, count, above, above_index));) {
+        above = job->work;
+        above_index = (int32_t)(job - jobs);
+        give(s, job, left.time, &left);
+    }
+    if (left.rows == start && start > 0) { /* nothing fitted: one row of the oldest all the same */
+        oldest->rows = 1;
+        left.rows--;
+    }
+    s->last_chunk = (int32_t)(start - left.rows);
+    return decodes + s->last_chunk;
+}
+
+/* The three terms of a step's cost. */
+static void terms_of(const es_scheduler *s, const es_job *jobs, int32_t count, double term[3])
+{
+    double rows = 0, depth = 0;
+    for (int32_t i = 0; i < count; i++) {
+        rows += jobs[i].rows;
+        depth += (double)jobs[i].rows * ((double)jobs[i].computed + 0.5 * jobs[i].rows);
+    }
+    term[0] = s->cost.base, term[1] = rows * s->cost.row, term[2] = depth * s->cost.depth;
+}
+
+double es_scheduler_predict(const es_scheduler *s, const es_job *jobs, int32_t count)
+{
+    double term[3];
+    terms_of(s, jobs, count, term);
+    return term[0] + term[1] + term[2];
+}
+
+void es_scheduler_learn(es_scheduler *s, const es_job *jobs, int32_t count, double seconds)
+{
+    double term[3];
+    terms_of(s, jobs, count, term);
+    const double predicted = term[0] + term[1] + term[2];
+    if (!(predicted > 0) || !(seconds > 0)) return;
+    /* One odd measurement (the machine was busy elsewhere) must not turn the model over. */
+    double ratio = seconds / predicted;
+    ratio = ratio > 3 ? 3 : ratio < 1.0 / 3 ? 1.0 / 3 : ratio;
+    double *const value[3] = {&s->cost.base, &s->cost.row, &s->cost.depth};
+    for (int i = 0; i < 3; i++) *value[i] *= 1 + LEARNING_RATE * (ratio - 1) * term[i] / predicted;
 }

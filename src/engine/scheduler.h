@@ -1,18 +1,52 @@
-/* scheduler.h: decides what the next step does: which sequences, and how many tokens of each.
+/* scheduler.h: decides what the next step does: who takes part, and with how many tokens.
  *
- * Everyone who is generating gets one token; what is left of the step's rows goes to prompts, oldest first. Nothing here
- * knows about layers, kernels or devices. */
+ * A step is a promise about time. Everyone who is generating gets one token; what is left of the budget goes to prompts, cut
+ * to what the cost model says will fit. A chunk costs more the deeper its context, so chunks shrink as a prompt grows.
+ *
+ *   es_scheduler_plan(&scheduler, jobs, count);           // fills in jobs[i].rows
+ *   ...run the step, `seconds` by the clock...
+ *   es_scheduler_learn(&scheduler, jobs, count, seconds);
+ *
+ * Nothing here knows of layers, kernels, devices or clocks: a test can run ten thousand steps in a moment. */
 #ifndef ES_ENGINE_SCHEDULER_H
 #define ES_ENGINE_SCHEDULER_H
 
-#include "engine/sequence.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-typedef struct es_scheduler_limits {
-    int32_t rows;  /**< most rows in a step */
-    int32_t chunk; /**< most prompt rows in a step */
-} es_scheduler_limits;
+/** What a step of R rows costs, when row i has d_i tokens before it: base + R · row + Σ d_i · depth, in seconds. */
+typedef struct es_cost_model {
+    double base, row, depth;
+} es_cost_model;
 
-/** Sets step_rows of every running sequence (0: not in this step). Returns the rows in all. */
-int32_t es_scheduler_plan(const es_scheduler_limits *limits, es_sequence *const *running, int32_t count);
+/** One sequence, as the scheduler sees it. */
+typedef struct es_job {
+    int64_t computed; /**< tokens done: the depth of its next row */
+    int64_t until;    /**< tokens it may have computed after this step (a prompt's next stop) */
+    int64_t work;     /**< prompt tokens computed for it so far: who has had least comes first */
+    bool decoding;
+    int32_t rows;     /**< out: tokens of it in this step */
+} es_job;
+
+typedef struct es_scheduler {
+    es_cost_model cost;
+    double budget;      /**< seconds of a step while someone generates; 0 = no bound */
+    double idle_factor; /**< times the budget while nobody does */
+    int32_t most_rows;  /**< rows of a step */
+    int32_t most_chunk; /**< prompt rows of a step */
+    int32_t last_chunk; /**< prompt rows of the last step that had any */
+} es_scheduler;
+
+/** Jobs stand in order of arrival. Each decoding job gets a row. Of the time that is left a quarter goes to the oldest prompt,
+ *  the rest to whoever has had least work done (ties: the older one); some prompt always gets at least one row, and the prompt
+ *  rows of a step grow by at most half from one step to the next. Hence no prompt starves: the oldest of P prompts
+ *  advances in every step, and is served alone with a quarter of the time left at least. Returns the rows in all. */
+int32_t es_scheduler_plan(es_scheduler *scheduler, es_job *jobs, int32_t count);
+
+/** What the model says a planned step will take. */
+double es_scheduler_predict(const es_scheduler *scheduler, const es_job *jobs, int32_t count);
+
+/** Correct the model by what a step took: each of its terms in proportion to its share of the prediction. */
+void es_scheduler_learn(es_scheduler *scheduler, const es_job *jobs, int32_t count, double seconds);
 
 #endif

@@ -91,6 +91,28 @@ static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, 
     return s;
 }
 
+/* A conversation goes on after a message, and the next turn's history often differs inside the generation prompt (reasoning
+ * is left out of it): so the states before the last few message beginnings are kept, and the one at the last-but-one token,
+ * for the same prompt again. */
+static void choose_stops(es_sequence *s, const es_model *model)
+{
+    int32_t n = ES_SEQUENCE_STOPS - 1;
+    s->stop_at[n] = s->prompt_count - 1;
+    for (int64_t i = s->prompt_count - 2; i > 0 && n > 0 && model->message_start != ES_NO_TOKEN; i--)
+        if (s->tokens[i] == model->message_start) s->stop_at[--n] = i;
+}
+
+int64_t es_sequence_until(const es_sequence *s, bool recurrent)
+{
+    if (s->computed >= s->prompt_count) return s->count;
+    if (!recurrent) return s->prompt_count;
+    int64_t until = (s->computed / ES_SEQUENCE_STRIDE + 1) * ES_SEQUENCE_STRIDE;
+    if (until > s->prompt_count) until = s->prompt_count;
+    for (int i = 0; i < ES_SEQUENCE_STOPS; i++)
+        if (s->stop_at[i] > s->computed && s->stop_at[i] < until) until = s->stop_at[i];
+    return until;
+}
+
 es_status es_sequence_open(const es_request *request, const es_sequence_limits *limits, es_sequence **sequence)
 {
     ES_TRY(check_request(request, limits));
@@ -103,6 +125,7 @@ es_status es_sequence_open(const es_request *request, const es_sequence_limits *
     carver c = {.base = calloc(1, counter.used)};
     if (!c.base) return es_fail(ES_NO_MEMORY, "no memory for a request of %" PRId64 " tokens", capacity);
     es_sequence *s = carve_all(&c, &r, capacity, pages);
+    choose_stops(s, limits->model);
     const es_tokenizer *tokenizer = es_model_tokenizer(limits->model);
     if (tokenizer) {
         const es_status status = es_detokenizer_open(tokenizer, r.keep_special, &s->detokenizer);

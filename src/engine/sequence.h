@@ -10,6 +10,11 @@
 #include "base/error.h"
 #include "evenshare/engine.h"
 
+/** Beginnings of messages whose states are kept, and the last-but-one token of the prompt. */
+#define ES_SEQUENCE_STOPS 4
+/** Inside long texts, states are kept at multiples of this. */
+#define ES_SEQUENCE_STRIDE 2048
+
 typedef struct es_sequence {
     struct es_sequence *next;  /**< in the mailbox, or among the waiting */
     uint64_t id;
@@ -22,6 +27,8 @@ typedef struct es_sequence {
     int64_t page_count;
     int32_t slot;              /**< state slot, −1 before admission */
     bool admitted;
+    int64_t cached;            /**< prompt tokens that came from the prefix cache */
+    int64_t stop_at[ES_SEQUENCE_STOPS]; /**< prompt positions where the state is worth keeping, ascending; 0: none */
     _Atomic bool cancelled;
 
     es_detokenizer *detokenizer;
@@ -41,6 +48,10 @@ typedef struct es_sequence_limits {
 } es_sequence_limits;
 es_status es_sequence_open(const es_request *request, const es_sequence_limits *limits, es_sequence **sequence);
 void es_sequence_close(es_sequence *sequence);
+
+/** The position up to which its prompt may be computed in one go: the next place where the state is worth keeping, or the
+ *  prompt's end. `recurrent`: the model has states at all. */
+int64_t es_sequence_until(const es_sequence *sequence, bool recurrent);
 
 /** Take a chosen token's text: *text is what may be sent now (valid until the next call); *stop is the stop string that was
  *  found, or NULL, in which case the text before it is all that will ever be sent. */

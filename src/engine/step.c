@@ -45,10 +45,36 @@ static void leave(es_engine *engine, es_sequence *s)
     atomic_store(&engine->counters.running, engine->running_count);
 }
 
+/* Keep what a sequence has computed for those that begin alike. Its own state becomes the mark. */
+static void remember(es_engine *engine, es_sequence *s)
+{
+    if (engine->no_cache || !s->admitted || s->computed <= s->cached) return;
+    es_prefix_insert(engine->prefix, s->tokens, s->computed, s->pages, engine->recurrent ? s->slot : -1, false);
+    if (engine->recurrent) s->slot = -1;
+}
+
+/* At a place where many sequences may branch off, a copy of the state is kept while the sequence goes on. */
+static es_status checkpoint(es_engine *engine, es_sequence *s)
+{
+    int32_t slot;
+    if (engine->no_cache || !engine->recurrent || engine->info.checkpoints == 0) return ES_OK;
+    if (!es_prefix_take_slot(engine->prefix, &slot)) return ES_OK; /* all states belong to running sequences */
+    const es_status status = es_network_copy_state(&engine->network, s->slot, slot);
+    if (status != ES_OK) {
+        es_pages_drop(&engine->slots, &slot, 1);
+        return status;
+    }
+    bool thin = true;
+    for (int i = 0; i < ES_SEQUENCE_STOPS; i++) thin = thin && s->stop_at[i] != s->computed;
+    es_prefix_insert(engine->prefix, s->tokens, s->computed, s->pages, slot, thin);
+    return ES_OK;
+}
+
 static void fill_usage(const es_engine *engine, const es_sequence *s, es_event *event)
 {
     const uint64_t now = es_clock_now(&engine->clock);
     event->prompt_tokens = s->prompt_count;
+    event->cached_tokens = s->cached;
     event->completion_tokens = s->count - s->prompt_count;
     event->prompt_seconds = seconds(s->started_at, s->first_token_at ? s->first_token_at : now);
     event->completion_seconds = seconds(s->first_token_at, now);
@@ -59,6 +85,7 @@ void es_engine_finish(es_engine *engine, es_sequence *s, es_finish finish, const
     es_event event = {.kind = ES_EVENT_DONE, .finish = finish, .stop_string = stop, .text = ""};
     if (!stop) es_sequence_rest(s, &event.text, &event.text_bytes);
     fill_usage(engine, s, &event);
+    remember(engine, s);
     atomic_fetch_add(finish == ES_FINISH_CANCELLED ? &engine->counters.cancelled : &engine->counters.finished, 1);
     send(s, &event);
     leave(engine, s);
@@ -177,13 +204,14 @@ static es_status read_outputs(es_engine *engine, const es_batch *batch)
 }
 
 /* Sequences whose prompt goes on, or ends without an answer. */
-static void advance_prompts(es_engine *engine)
+static es_status advance_prompts(es_engine *engine)
 {
     for (int32_t i = 0; i < engine->running_count;) {
         es_sequence *s = engine->running[i];
-        s->computed += s->step_rows;
         const bool moved = s->step_rows > 0;
+        s->computed += s->step_rows;
         s->step_rows = 0;
+        if (moved && s->computed < s->prompt_count) ES_TRY(checkpoint(engine, s));
         if (moved && s->request.progress && s->computed <= s->prompt_count) {
             es_event event = {.kind = ES_EVENT_PROGRESS, .prompt_done = s->computed, .text = ""};
             send(s, &event);
@@ -193,6 +221,7 @@ static void advance_prompts(es_engine *engine)
         else
             i++;
     }
+    return ES_OK;
 }
 
 static void fail_all(es_engine *engine, es_status status)
@@ -200,23 +229,75 @@ static void fail_all(es_engine *engine, es_status status)
     while (engine->running_count) es_engine_fail(engine, engine->running[0], status);
 }
 
+/* What the scheduler sees of the running sequences, and back. Returns the rows of prompts. */
+static int64_t plan_step(es_engine *engine)
+{
+    int64_t prompt_rows = 0;
+    for (int32_t i = 0; i < engine->running_count; i++) {
+        const es_sequence *s = engine->running[i];
+        engine->jobs[i] = (es_job){.computed = s->computed, .until = es_sequence_until(s, engine->recurrent),
+                                   .work = s->computed - s->cached, .decoding = s->computed >= s->prompt_count};
+    }
+    es_scheduler_plan(&engine->scheduler, engine->jobs, engine->running_count);
+    for (int32_t i = 0; i < engine->running_count; i++) {
+        engine->running[i]->step_rows = engine->jobs[i].rows;
+        if (!engine->jobs[i].decoding) prompt_rows += engine->jobs[i].rows;
+    }
+    return prompt_rows;
+}
+
 void es_engine_step(es_engine *engine)
 {
     const uint64_t start = es_clock_now(&engine->clock);
-    int64_t prompt_rows = 0;
+    const int32_t jobs = engine->running_count;
+    const int64_t prompt_rows = plan_step(engine);
     es_batch batch;
-    es_scheduler_plan(&engine->schedule, engine->running, engine->running_count);
-    for (int32_t i = 0; i < engine->running_count; i++)
-        if (engine->running[i]->computed < engine->running[i]->prompt_count) prompt_rows += engine->running[i]->step_rows;
     lay_out(engine, &batch);
     es_status status = es_device_submit(engine->device, &engine->network.body, &batch);
     if (status == ES_OK) status = read_outputs(engine, &batch);
+    if (status == ES_OK) status = advance_prompts(engine);
     if (status != ES_OK) {
         fail_all(engine, status);
         return;
     }
-    advance_prompts(engine);
+    const uint64_t took = es_clock_now(&engine->clock) - start;
+    es_scheduler_learn(&engine->scheduler, engine->jobs, jobs, (double)took * 1e-9);
     atomic_fetch_add(&engine->counters.steps, 1);
     atomic_fetch_add(&engine->counters.prompt_tokens, (uint64_t)prompt_rows);
-    atomic_store(&engine->counters.step_nanoseconds, es_clock_now(&engine->clock) - start);
+    atomic_store(&engine->counters.step_nanoseconds, took);
+}
+
+/* Seconds of one step of `rows` rows of nobody's sequence, in page 0 … and slot 0, which nobody has yet. */
+static es_status time_rows(es_engine *engine, int32_t rows, const int32_t *pages, double *took)
+{
+    const int32_t last = rows - 1;
+    const es_span span = {.rows = rows, .pages = pages};
+    memset(engine->step_tokens, 0, (size_t)rows * sizeof *engine->step_tokens);
+    const es_batch batch = {.rows = rows, .spans = 1, .outputs = 1, .tokens = engine->step_tokens, .span = &span,
+                            .output_row = &last};
+    const uint64_t start = es_clock_now(&engine->clock);
+    ES_TRY(es_device_submit(engine->device, &engine->network.body, &batch));
+    ES_TRY(es_device_submit(engine->device, &engine->network.head, &batch));
+    *took = seconds(start, es_clock_now(&engine->clock));
+    return ES_OK;
+}
+
+es_status es_engine_measure(es_engine *engine, double budget)
+{
+    int32_t pages[16], rows = engine->scheduler.most_chunk < 16 ? engine->scheduler.most_chunk : 16;
+    for (int32_t i = 0; i < 16; i++) pages[i] = i < engine->pages.total ? i : 0;
+    if (rows > engine->info.context) rows = (int32_t)engine->info.context;
+    double one, again, many;
+    ES_TRY(time_rows(engine, 1, pages, &one)); /* the first touches the weights, perhaps on a disk: it does not count */
+    ES_TRY(time_rows(engine, 1, pages, &one));
+    ES_TRY(time_rows(engine, 1, pages, &again));
+    ES_TRY(time_rows(engine, rows, pages, &many));
+    if (again < one) one = again;
+    /* The price of depth is a guess (a thousandth of a row for each token before it) until steps have shown it. */
+    const double row = rows > 1 && many > one ? (many - one) / (rows - 1) : one / 16;
+    engine->scheduler.cost = (es_cost_model){one > row ? one - row : one / 2, row, row * 1e-3};
+    engine->info.decode_seconds = one;
+    engine->info.step_budget = budget < 0 ? 0 : budget > 0 ? budget : 3 * one;
+    engine->scheduler.budget = engine->info.step_budget;
+    return ES_OK;
 }

@@ -48,7 +48,11 @@ void es_model_set_chat(es_model *model, const char *source, size_t bytes)
 static es_status add_known_stops(es_model *model)
 {
     static const char *const known[] = {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"};
+    static const char *const starts[] = {"<|im_start|>", "<|start_header_id|>"};
+    model->message_start = ES_NO_TOKEN;
     if (!model->tokenizer) return ES_OK;
+    for (size_t i = 0; i < sizeof starts / sizeof *starts && model->message_start == ES_NO_TOKEN; i++)
+        model->message_start = es_tokenizer_find(model->tokenizer, starts[i]);
     ES_TRY(es_model_add_stop(model, es_tokenizer_eos(model->tokenizer)));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const es_token token = es_tokenizer_find(model->tokenizer, known[i]);

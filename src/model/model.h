@@ -18,6 +18,7 @@ struct es_model {
     const es_tensor_set *tensors;  /**< whichever it is */
     es_tokenizer *tokenizer;
     es_chat_template *chat;
+    es_token message_start;        /**< the control token that begins a message in its chat format, or ES_NO_TOKEN */
     es_token *stop;
     size_t stop_count;
 };

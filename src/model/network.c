@@ -247,3 +247,26 @@ void es_network_close(es_network *network)
     es_program_free(&network->head);
     *network = (es_network){0};
 }
+
+es_status es_network_copy_page(es_network *network, int32_t from, int32_t to)
+{
+    const es_config *c = &network->model->config;
+    const es_attn_shape shape = {c->query_heads, c->kv_heads, c->head_dim, network->sizes.page};
+    const size_t bytes = es_kv_page_bytes(&shape, network->sizes.numeric);
+    for (int32_t i = 0; i < 2 * c->attention_layers; i++)
+        ES_TRY(es_device_copy(network->device, network->kv[i].buffer, (size_t)from * bytes, (size_t)to * bytes, bytes));
+    return ES_OK;
+}
+
+es_status es_network_copy_state(es_network *network, int32_t from, int32_t to)
+{
+    const es_config *c = &network->model->config;
+    const es_delta_shape *s = &c->delta;
+    const size_t conv = (ES_CONV_TAPS - 1) * (size_t)es_delta_channels(s) * FLOAT;
+    const size_t state = (size_t)s->value_heads * (size_t)s->key_dim * (size_t)s->value_dim * FLOAT;
+    for (int32_t i = 0; i < c->delta_layers; i++) {
+        ES_TRY(es_device_copy(network->device, network->conv_state[i].buffer, (size_t)from * conv, (size_t)to * conv, conv));
+        ES_TRY(es_device_copy(network->device, network->delta_state[i].buffer, (size_t)from * state, (size_t)to * state, state));
+    }
+    return ES_OK;
+}

@@ -54,6 +54,10 @@ void es_network_close(es_network *network);
 /** The same walk without a device: checks every tensor and counts (loader->parameters, bytes, columns). */
 es_status es_network_check(const es_model *model, es_loader *counts);
 
+/** Copy a KV page of every attention layer, or the recurrent state of every DeltaNet layer, to another number. */
+es_status es_network_copy_page(es_network *network, int32_t from, int32_t to);
+es_status es_network_copy_state(es_network *network, int32_t from, int32_t to);
+
 /** Bytes that a network's activations, one page of all layers, and one state slot take. */
 size_t es_network_activation_bytes(const es_config *config, const es_network_sizes *sizes);
 size_t es_network_page_bytes(const es_config *config, int32_t page, es_numeric numeric);

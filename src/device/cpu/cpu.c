@@ -91,6 +91,15 @@ static es_status read_buffer(es_device *device, const es_buffer *buffer, size_t 
     return ES_OK;
 }
 
+static es_status copy_buffer(es_device *device, es_buffer *buffer, size_t from, size_t to, size_t bytes)
+{
+    (void)device;
+    ES_TRY(check_range(buffer, from, bytes));
+    ES_TRY(check_range(buffer, to, bytes));
+    memcpy(buffer->data + to, buffer->data + from, bytes);
+    return ES_OK;
+}
+
 static const void *peek_buffer(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes)
 {
     (void)device;
@@ -287,7 +296,7 @@ static es_status build(es_cpu *cpu, const es_device_options *options)
 }
 
 static const es_device_ops cpu_ops = {close_cpu, alloc_buffer, import_buffer, release_buffer,
-                                      write_buffer, read_buffer, peek_buffer, submit_program};
+                                      write_buffer, read_buffer, peek_buffer, copy_buffer, submit_program};
 
 es_status es_device_open_cpu(const es_device_options *options, es_device **device)
 {
