@@ -303,7 +303,8 @@ def no_timing_judges_behaviour_only():
 def what_a_model_cannot_recall_is_told_and_not_judged():
     with fake("forgets") as url:
         phases, whole = check(url, "--quick", "--phases", "recall", code=0)
-        assert phases["recall"]["verdict"] == "unsupported" and "0 of 3" in phases["recall"]["note"] and whole["unsupported"] == 1
+        found = phases["recall"]
+        assert found["verdict"] == "unsupported" and "0 of 3" in found["note"] and whole["unsupported"] == 1
 
 
 def reports_are_whole_and_quote_nobody():
@@ -324,7 +325,8 @@ def reports_are_whole_and_quote_nobody():
 
 def bad_use_and_nobody_there_end_with_code_2():
     with fake() as url:
-        for options in (["--phases", "alive,frob"], ["--phases", ""], ["--frob"], ["--junit", "/no/such/folder/x", "--phases", "alive"]):
+        for options in (["--phases", "alive,frob"], ["--phases", ""], ["--frob"],
+                        ["--junit", "/no/such/folder/x", "--phases", "alive"]):
             check(url, *options, code=2)
     for address in ("ftp://127.0.0.1", "nonsense://", "http://127.0.0.1:1"):
         done = subprocess.run([BINARY, "check", address, "--quick"], capture_output=True, text=True, timeout=60)

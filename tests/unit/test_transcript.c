@@ -11,7 +11,8 @@
 #include "check/transcript.h"
 
 #define HEAD "\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\""
-#define ROLE "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n"
+#define ROLE \
+    "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n"
 #define WORD(w) "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" w "\"},\"finish_reason\":null}]}\n\n"
 #define LAST "data: {" HEAD ",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n"
 #define USAGE \
@@ -91,11 +92,14 @@ static void each_broken_shape_is_named(void **state)
         {ROLE "hello\n\n" LAST DONE, "no field"},
         {ROLE WORD("a") LAST DONE "data: x", "inside an event"},
         {ROLE "data: {\"error\":{\"message\":\"5 x\",\"code\":\"bad thing\"}}\n\n", "code \"bad_thing\""},
-        {"data: {\"id\":\"c1\",\"object\":\"other\",\"created\":1,\"model\":\"m\",\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n"
+        {"data: {\"id\":\"c1\",\"object\":\"other\",\"created\":1,\"model\":\"m\",\"choices\":"
+         "[{\"delta\":{\"role\":\"assistant\"}}]}\n\n"
          LAST DONE, "chat.completion.chunk"},
-        {ROLE "data: {\"id\":\"c2\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"delta\":{}}]}\n\n"
+        {ROLE "data: {\"id\":\"c2\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\","
+              "\"choices\":[{\"delta\":{}}]}\n\n"
          LAST DONE, "id changes"},
-        {ROLE LAST "data: {" HEAD ",\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2,\"total_tokens\":8}}\n\n" DONE,
+        {ROLE LAST "data: {" HEAD ",\"choices\":[],\"usage\":"
+                   "{\"prompt_tokens\":7,\"completion_tokens\":2,\"total_tokens\":8}}\n\n" DONE,
          "add up"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -116,9 +120,10 @@ static es_transcript read_whole(const char *body)
 static void whole_replies_and_errors_are_read(void **state)
 {
     (void)state;
-    es_transcript t = read_whole("{\"id\":\"a\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"m\",\"choices\":[{\"message\":"
-                                 "{\"role\":\"assistant\",\"content\":\"Hi\"},\"logprobs\":{\"content\":[{\"logprob\":-0.5}]},"
-                                 "\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2}}");
+    es_transcript t = read_whole("{\"id\":\"a\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"m\",\"choices\":"
+                                 "[{\"message\":{\"role\":\"assistant\",\"content\":\"Hi\"},\"logprobs\":{\"content\":[{\"logprob\":-0.5}]},"
+                                 "\"finish_reason\":\"stop\"}],\"usage\":"
+                                 "{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2}}");
     assert_string_equal(t.fault, "");
     assert_string_equal(t.text.data, "Hi");
     assert_int_equal(t.logprobs.count, 1);
@@ -128,7 +133,8 @@ static void whole_replies_and_errors_are_read(void **state)
     assert_true(t.error && t.error_message && t.error_numbers);
     assert_string_equal(t.error_code, "context_length_exceeded");
     es_transcript_free(&t);
-    static const char *const bad[] = {"", "[]", "{}", "{\"choices\":7}", "{\"error\":\"x\"}", "{\"choices\":[{\"message\":3}]}"};
+    static const char *const bad[] = {"",
+                                      "[]", "{}", "{\"choices\":7}", "{\"error\":\"x\"}", "{\"choices\":[{\"message\":3}]}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         t = read_whole(bad[i]);
         assert_true(t.fault[0] && !t.error);
