@@ -21,13 +21,15 @@ uint64_t es_answer_serial_of_key(uint64_t key)
     return key >> CHOICE_BITS;
 }
 
-es_answer *es_answer_new(const es_api_context *api, es_http_connection *connection, es_call_kind kind, uint64_t serial,
-                         uint64_t unique)
+es_answer *es_answer_new(const es_api_context *api, es_metrics *metrics, es_http_connection *connection, es_call_kind kind,
+                         uint64_t serial, uint64_t unique)
 {
     es_answer *answer = calloc(1, sizeof *answer);
     if (!answer) return NULL;
     answer->serial = serial;
     answer->api = api;
+    answer->metrics = metrics;
+    answer->began = es_metrics_now(metrics);
     answer->connection = connection;
     answer->kind = kind;
     answer->created = (int64_t)time(NULL);
@@ -53,12 +55,18 @@ void es_answer_free(es_answer *answer)
 
 /* ---- sending ---- */
 
+static void count_end(es_answer *answer, es_ended how)
+{
+    if (!answer->finished) es_metrics_end(answer->metrics, how, es_metrics_now(answer->metrics) - answer->began);
+    answer->finished = true;
+}
+
 /* The reply is complete: the connection goes its own way, perhaps straight into its next request. */
-static es_http_connection *release_connection(es_answer *answer)
+static es_http_connection *release_connection(es_answer *answer, es_ended how)
 {
     es_http_connection *connection = answer->connection;
     answer->connection = NULL;
-    answer->finished = true;
+    count_end(answer, how);
     if (connection) es_http_set_user(connection, NULL);
     return connection;
 }
@@ -87,8 +95,10 @@ static void cancel_rest(const es_answer *answer, size_t submitted)
 static void send_error(es_answer *answer, const es_api_error *error)
 {
     const bool streaming = answer->streaming;
-    es_http_connection *connection = release_connection(answer);
+    const es_ended how = streaming || error->status >= 500 ? ES_ENDED_FAILED : ES_ENDED_REFUSED;
+    es_http_connection *connection = release_connection(answer, how);
     if (!connection) return;
+    if (!streaming) es_metrics_reject(answer->metrics, error->status, error->code);
     es_text out = {0};
     if (streaming) {
         json_t *json = es_api_error_json(error);
@@ -116,7 +126,7 @@ void es_answer_abandon(es_answer *answer)
 {
     cancel_rest(answer, answer->choice_count);
     answer->connection = NULL;
-    answer->finished = true;
+    count_end(answer, ES_ENDED_LEFT);
 }
 
 /* ---- from call to events ---- */
@@ -139,7 +149,8 @@ void es_answer_start(es_answer *answer, es_call *call)
     es_status status = make_choices(answer) ? ES_OK : es_fail(ES_NO_MEMORY, "no memory for the answer");
     size_t submitted = 0;
     while (status == ES_OK && submitted < answer->choice_count) {
-        const es_request request = es_call_request(&answer->call, submitted);
+        es_request request = es_call_request(&answer->call, submitted);
+        request.progress = true;
         status = backend->submit(backend->self, es_answer_key(answer, submitted), &request);
         if (status == ES_OK) submitted++;
     }
@@ -184,9 +195,19 @@ static void count_characters(es_choice *choice, const es_event *event)
     for (size_t i = 0; i < event->text_bytes; i++) choice->characters += ((unsigned char)event->text[i] & 0xC0) != 0x80;
 }
 
+static void time_token(es_answer *answer, es_choice *choice)
+{
+    es_metrics *metrics = answer->metrics;
+    const uint64_t now = es_metrics_now(metrics);
+    if (choice->tokens++) es_histogram_add(&metrics->token_gap, now - choice->last_token);
+    else es_histogram_add(&metrics->first_token, now - answer->began);
+    choice->last_token = now;
+}
+
 static void on_token(es_answer *answer, size_t index, const es_event *event)
 {
     es_choice *choice = &answer->choices[index];
+    time_token(answer, choice);
     if (answer->streaming) begin_choice(answer, index);
     add_text(answer, choice, event);
     es_choice_add_token(answer, choice, event);
@@ -200,7 +221,7 @@ static void finish_answer(es_answer *answer)
         if (answer->call.include_usage) send_json(answer, es_answer_usage_chunk(answer));
         es_sse_done(&answer->out);
         send_out(answer);
-        es_http_stream_end(release_connection(answer));
+        es_http_stream_end(release_connection(answer, ES_ENDED_WHOLE));
         return;
     }
     json_t *json = es_answer_whole(answer);
@@ -214,7 +235,7 @@ static void finish_answer(es_answer *answer)
         send_error(answer, &error);
         return;
     }
-    es_http_reply(release_connection(answer), 200, "application/json", answer->out.data, answer->out.bytes);
+    es_http_reply(release_connection(answer, ES_ENDED_WHOLE), 200, "application/json", answer->out.data, answer->out.bytes);
 }
 
 static void on_done(es_answer *answer, size_t index, const es_event *event)
@@ -224,6 +245,7 @@ static void on_done(es_answer *answer, size_t index, const es_event *event)
     choice->ended = true;
     choice->finish = event->finish;
     choice->cached_tokens = event->cached_tokens;
+    if (event->cached_tokens > 0) atomic_fetch_add(&answer->metrics->cached_tokens, (uint64_t)event->cached_tokens);
     choice->completion_tokens = event->completion_tokens;
     if (event->finish == ES_FINISH_CANCELLED) {
         es_api_error error;
@@ -253,7 +275,7 @@ void es_answer_event(es_answer *answer, const es_event *event)
     const size_t index = (size_t)(event->request & ((1u << CHOICE_BITS) - 1));
     if (answer->finished || index >= answer->choice_count) return;
     switch (event->kind) {
-    case ES_EVENT_PROGRESS: break;
+    case ES_EVENT_PROGRESS: answer->choices[index].prompt_done = event->prompt_done; break;
     case ES_EVENT_TOKEN: on_token(answer, index, event); break;
     case ES_EVENT_DONE: on_done(answer, index, event); break;
     case ES_EVENT_ERROR: on_error(answer, index, event); break;

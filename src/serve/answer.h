@@ -12,6 +12,7 @@
 
 #include "serve/call.h"
 #include "serve/http_connection.h"
+#include "serve/metrics.h"
 
 /** One of the answers to one prompt. */
 typedef struct es_choice {
@@ -23,12 +24,17 @@ typedef struct es_choice {
     bool begun, ended;
     es_finish finish;
     int64_t cached_tokens, completion_tokens;
+    int64_t prompt_done;      /**< prompt tokens that the engine has behind it */
+    int64_t tokens;           /**< of the answer so far */
+    uint64_t last_token;      /**< when it came, on the metrics' clock */
 } es_choice;
 
 typedef struct es_answer {
     uint64_t serial;
     struct es_answer *next;         /**< the owner's list */
     const es_api_context *api;
+    es_metrics *metrics;
+    uint64_t began;                 /**< on the metrics' clock: the request was whole */
     es_http_connection *connection; /**< NULL once the reply is complete or the client gone */
     es_call_kind kind;
     es_call call;                   /**< valid once `choices` is set */
@@ -46,8 +52,8 @@ uint64_t es_answer_key(const es_answer *answer, size_t choice);
 uint64_t es_answer_serial_of_key(uint64_t key);
 
 /** `unique` makes the id differ from those of other servers. NULL when memory is short. */
-es_answer *es_answer_new(const es_api_context *api, es_http_connection *connection, es_call_kind kind, uint64_t serial,
-                         uint64_t unique);
+es_answer *es_answer_new(const es_api_context *api, es_metrics *metrics, es_http_connection *connection, es_call_kind kind,
+                         uint64_t serial, uint64_t unique);
 void es_answer_free(es_answer *answer);
 
 /** Takes over `call`. */

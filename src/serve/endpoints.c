@@ -22,33 +22,6 @@ void es_serve_index(es_server *server, es_http_connection *connection)
     es_http_reply(connection, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
 }
 
-void es_serve_health(es_server *server, es_http_connection *connection)
-{
-    const es_engine_stats stats = server->backend.stats(server->backend.self);
-    json_t *health = json_object();
-    const struct {
-        const char *name;
-        json_int_t value;
-    } counters[] = {
-        {"running", stats.running},
-        {"waiting", stats.waiting},
-        {"requests", (json_int_t)server->answer_count},
-        {"connections", (json_int_t)server->http.count},
-        {"finished", (json_int_t)stats.finished},
-        {"cancelled", (json_int_t)stats.cancelled},
-        {"failed", (json_int_t)stats.failed},
-        {"steps", (json_int_t)stats.steps},
-        {"prompt_tokens", (json_int_t)stats.prompt_tokens},
-        {"completion_tokens", (json_int_t)stats.completion_tokens},
-        {"pages_used", stats.pages_used},
-        {"pages_total", stats.pages_total},
-    };
-    json_object_set_new(health, "status", json_string("ok"));
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-        json_object_set_new(health, counters[i].name, json_integer(counters[i].value));
-    reply_json(connection, health);
-}
-
 static json_t *model_json(const es_server *server)
 {
     const int64_t context = server->backend.info(server->backend.self)->context;
@@ -82,7 +55,7 @@ void es_serve_model(es_server *server, es_http_connection *connection)
     es_api_refuse(&error, "model", "there is no such model here; the one that is: \"%s\"", server->api.alias);
     error.status = 404;
     error.code = "model_not_found";
-    es_server_reply_error(connection, &error);
+    es_server_reply_error(server, connection, &error);
 }
 
 /* On a worker. */
@@ -97,7 +70,8 @@ static void read_call(es_task *task)
 
 static void serve_call(es_server *server, es_http_connection *connection, es_call_kind kind)
 {
-    es_answer *answer = es_answer_new(&server->api, connection, kind, server->next_serial, server->unique);
+    es_answer *answer = es_answer_new(&server->api, &server->metrics, connection, kind, server->next_serial,
+                                      server->unique);
     es_reading *reading = calloc(1, sizeof *reading);
     es_status status = answer && reading ? ES_OK : es_fail(ES_NO_MEMORY, "out of memory");
     if (status == ES_OK) {
@@ -113,12 +87,13 @@ static void serve_call(es_server *server, es_http_connection *connection, es_cal
         es_api_refuse_status(&error, status);
         es_answer_free(answer);
         free(reading);
-        es_server_reply_error(connection, &error);
+        es_server_reply_error(server, connection, &error);
         return;
     }
     server->next_serial++;
     es_http_set_user(connection, answer);
     es_server_add_answer(server, answer);
+    atomic_fetch_add_explicit(&server->metrics.received, 1, memory_order_relaxed);
 }
 
 void es_serve_chat(es_server *server, es_http_connection *connection)

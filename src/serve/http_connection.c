@@ -156,6 +156,7 @@ void es_http_add_header(es_http_connection *c, const char *name, const char *val
 
 static void write_head(es_http_connection *c, int status, const char *type, const char *framing)
 {
+    if (status >= 0 && status < ES_HTTP_STATUSES) c->group->replies[status]++;
     char date[64];
     const time_t now = time(NULL);
     struct tm utc;

@@ -47,6 +47,8 @@ typedef struct es_http_service {
     void (*error_body)(void *self, int status, const char *reason, es_text *out);
 } es_http_service;
 
+enum { ES_HTTP_STATUSES = 600 };
+
 /** All connections of one server. */
 typedef struct es_http_group {
     struct event_base *base;
@@ -56,6 +58,7 @@ typedef struct es_http_group {
     size_t count;
     size_t body_bytes;         /**< held by all bodies now */
     bool closing;              /**< no connection is kept for another request */
+    uint64_t replies[ES_HTTP_STATUSES]; /**< how many began, by status */
 } es_http_group;
 
 es_http_settings es_http_default_settings(void);

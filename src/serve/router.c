@@ -19,6 +19,8 @@ typedef struct route {
 static const route routes[] = {
     {"GET", "/", false, true, es_serve_index},
     {"GET", "/health", false, true, es_serve_health},
+    {"GET", "/metrics", false, false, es_serve_metrics},
+    {"GET", "/slots", false, false, es_serve_slots},
     {"GET", "/v1/models", false, false, es_serve_models},
     {"GET", "/v1/models/", true, false, es_serve_model},
     {"POST", "/v1/chat/completions", false, false, es_serve_chat},
@@ -49,8 +51,9 @@ static const route *find_route(const es_http_request *request, const route **oth
     return NULL;
 }
 
-void es_server_reply_error(es_http_connection *connection, const es_api_error *error)
+void es_server_reply_error(es_server *server, es_http_connection *connection, const es_api_error *error)
 {
+    es_metrics_reject(&server->metrics, error->status, error->code);
     es_text body = {0};
     es_api_error_write(error, &body);
     if (error->retry_after) {
@@ -63,7 +66,8 @@ void es_server_reply_error(es_http_connection *connection, const es_api_error *e
     es_text_free(&body);
 }
 
-static bool refuse(es_http_connection *connection, int status, const char *type, const char *code, const char *message)
+static bool refuse(es_server *server, es_http_connection *connection, int status, const char *type, const char *code,
+                   const char *message)
 {
     es_api_error error;
     es_api_refuse(&error, "", "%s", message);
@@ -71,7 +75,7 @@ static bool refuse(es_http_connection *connection, int status, const char *type,
     error.type = type;
     error.code = code;
     if (status == 503) error.retry_after = 1;
-    es_server_reply_error(connection, &error);
+    es_server_reply_error(server, connection, &error);
     return false;
 }
 
@@ -89,7 +93,7 @@ static bool check_origin(es_server *server, es_http_connection *connection, cons
         return true;
     }
     if (es_origin_is_own(origin, request->host)) return true;
-    return refuse(connection, 403, "permission_error", "origin_not_allowed",
+    return refuse(server, connection, 403, "permission_error", "origin_not_allowed",
                   "pages of this origin may not use this server (see --cors)");
 }
 
@@ -112,7 +116,7 @@ static bool check_key(es_server *server, es_http_connection *connection, const e
 {
     if (server->options.key_count == 0 || es_has_key(request, server->options.keys, server->options.key_count)) return true;
     es_http_add_header(connection, "WWW-Authenticate", "Bearer");
-    return refuse(connection, 401, "authentication_error", "invalid_api_key",
+    return refuse(server, connection, 401, "authentication_error", "invalid_api_key",
                   "a valid API key is needed: send it as \"Authorization: Bearer KEY\"");
 }
 
@@ -121,7 +125,7 @@ static bool on_head(void *self, es_http_connection *connection)
     es_server *server = self;
     const es_http_request *request = es_http_get_request(connection);
     if (server->loopback && !es_host_is_ours(request->host, server->options.host))
-        return refuse(connection, 403, "permission_error", "host_not_allowed",
+        return refuse(server, connection, 403, "permission_error", "host_not_allowed",
                       "this server answers to localhost only; the Host header names another machine");
     if (!check_origin(server, connection, request) || answer_preflight(server, connection, request)) return false;
     const route *other = NULL;
@@ -129,12 +133,12 @@ static bool on_head(void *self, es_http_connection *connection)
     if (!(found && found->open) && !check_key(server, connection, request)) return false;
     if (!found && other) {
         es_http_add_header(connection, "Allow", strcmp(other->method, "GET") == 0 ? "GET, HEAD" : other->method);
-        return refuse(connection, 405, "invalid_request_error", "method_not_allowed", "this path has another method");
+        return refuse(server, connection, 405, "invalid_request_error", "method_not_allowed", "this path has another method");
     }
     if (!found)
-        return refuse(connection, 404, "not_found_error", "not_found",
+        return refuse(server, connection, 404, "not_found_error", "not_found",
                       "there is nothing here; the API is at /v1/chat/completions, /v1/completions and /v1/models");
-    if (server->stopping) return refuse(connection, 503, "server_error", "stopping", "the server is shutting down");
+    if (server->stopping) return refuse(server, connection, 503, "server_error", "stopping", "the server is shutting down");
     return true;
 }
 
@@ -162,12 +166,13 @@ static void on_closed(void *self, es_http_connection *connection)
 
 static void error_body(void *self, int status, const char *reason, es_text *out)
 {
-    (void)self;
+    es_server *server = self;
     es_api_error error;
     es_api_refuse(&error, "", "%s", reason);
     error.status = status;
     if (status >= 500) error.type = "server_error";
     if (status == 413) error.code = "body_too_large";
+    es_metrics_reject(&server->metrics, status, error.code);
     es_api_error_write(&error, out);
 }
 

@@ -115,6 +115,8 @@ static void on_mail(evutil_socket_t fd, short what, void *self)
     es_server *server = self;
     if (!es_inbox_take(server->inbox, on_letter, on_engine_event, server))
         fail_all(server, ES_NO_MEMORY, "the server ran out of memory");
+    const es_engine_stats stats = server->backend.stats(server->backend.self);
+    es_metrics_step(&server->metrics, stats.steps, stats.last_step_seconds);
     const int stops = atomic_load(&server->stops);
     if (stops > 0) begin_stop(server);
     if (stops > 1) event_base_loopbreak(server->base);
@@ -329,6 +331,7 @@ es_status es_server_open(const es_backend *backend, const es_server_options *opt
     server->options = *options;
     server->loopback = es_is_loopback(options->host);
     server->started = time(NULL);
+    es_metrics_init(&server->metrics);
     server->next_serial = 1;
     if (getrandom(&server->unique, sizeof server->unique, 0) != (ssize_t)sizeof server->unique)
         server->unique = (uint64_t)server->started;

@@ -7,6 +7,7 @@
 
 #include "serve/answer.h"
 #include "serve/inbox.h"
+#include "serve/metrics.h"
 #include "serve/server.h"
 #include "serve/workers.h"
 
@@ -23,6 +24,7 @@ struct es_server {
     size_t listener_count;
     struct event *mail, *grace, *accept_again, *signals[2];
     es_http_group http;
+    es_metrics metrics;
     es_inbox *inbox;
     es_workers *workers;
     es_answer *answers[ES_ANSWER_BUCKETS]; /* by serial number */
@@ -58,14 +60,18 @@ void es_server_check_drained(es_server *server);
 /* router.c: the service of the HTTP layer. */
 es_http_service es_server_service(es_server *server);
 /** A reply in OpenAI's error shape. */
-void es_server_reply_error(es_http_connection *connection, const es_api_error *error);
+void es_server_reply_error(es_server *server, es_http_connection *connection, const es_api_error *error);
 
 /* endpoints.c */
 void es_serve_index(es_server *server, es_http_connection *connection);
-void es_serve_health(es_server *server, es_http_connection *connection);
 void es_serve_models(es_server *server, es_http_connection *connection);
 void es_serve_model(es_server *server, es_http_connection *connection);
 void es_serve_chat(es_server *server, es_http_connection *connection);
 void es_serve_completions(es_server *server, es_http_connection *connection);
+
+/* status.c */
+void es_serve_health(es_server *server, es_http_connection *connection);
+void es_serve_metrics(es_server *server, es_http_connection *connection);
+void es_serve_slots(es_server *server, es_http_connection *connection);
 
 #endif

@@ -1,0 +1,165 @@
+/* status.c: what the server says about itself: /health, /metrics, /slots. None of them waits for a step, none shows a text. */
+#include <string.h>
+
+#include "serve/server_state.h"
+#include "serve/strict_json.h"
+
+enum { SLOTS_MAX = 1024 };
+
+static void reply_json(es_http_connection *connection, json_t *json)
+{
+    es_text body = {0};
+    es_json_write(&body, json);
+    es_text_putc(&body, '\n');
+    json_decref(json);
+    es_http_reply(connection, 200, "application/json", body.data ? body.data : "", body.bytes);
+    es_text_free(&body);
+}
+
+void es_serve_health(es_server *server, es_http_connection *connection)
+{
+    const es_engine_stats stats = server->backend.stats(server->backend.self);
+    json_t *health = json_object();
+    const struct {
+        const char *name;
+        json_int_t value;
+    } counters[] = {
+        {"running",           stats.running                      },
+        {"waiting",           stats.waiting                      },
+        {"requests",          (json_int_t)server->answer_count   },
+        {"connections",       (json_int_t)server->http.count     },
+        {"finished",          (json_int_t)stats.finished         },
+        {"cancelled",         (json_int_t)stats.cancelled        },
+        {"failed",            (json_int_t)stats.failed           },
+        {"steps",             (json_int_t)stats.steps            },
+        {"prompt_tokens",     (json_int_t)stats.prompt_tokens    },
+        {"completion_tokens", (json_int_t)stats.completion_tokens},
+        {"pages_used",        stats.pages_used                   },
+        {"pages_total",       stats.pages_total                  },
+    };
+    json_object_set_new(health, "status", json_string("ok"));
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        json_object_set_new(health, counters[i].name, json_integer(counters[i].value));
+    reply_json(connection, health);
+}
+
+/* ---- /metrics ---- */
+
+/* A label's value: backslash, quote and line break are escaped. */
+static void put_label(es_text *out, const char *name, const char *value)
+{
+    es_text_printf(out, "%s=\"", name);
+    for (; *value; value++) {
+        if (*value == '\n')
+            es_text_puts(out, "\\n");
+        else if (*value == '\\' || *value == '"')
+            es_text_printf(out, "\\%c", *value);
+        else
+            es_text_putc(out, *value);
+    }
+    es_text_putc(out, '"');
+}
+
+static void put_replies(const es_server *server, es_text *out)
+{
+    es_metrics_family(out, "evenshare_http_replies_total", "counter", "Replies to requests of any kind, by HTTP status.");
+    for (int status = 0; status < ES_HTTP_STATUSES; status++)
+        if (server->http.replies[status])
+            es_text_printf(out, "evenshare_http_replies_total{code=\"%d\"} %" PRIu64 "\n", status,
+                           server->http.replies[status]);
+}
+
+static void put_engine(es_server *server, const es_engine_stats *stats, es_text *out)
+{
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } rows[] = {
+        {"evenshare_requests_running",   "gauge",   "Sequences in the engine that have a place.",      stats->running              },
+        {"evenshare_requests_waiting",   "gauge",   "Sequences that wait for a place.",                stats->waiting              },
+        {"evenshare_requests_open",      "gauge",   "Requests for an answer that have not ended.",     (double)server->answer_count},
+        {"evenshare_connections",        "gauge",   "Open connections.",                               (double)server->http.count  },
+        {"evenshare_kv_pages_used",      "gauge",   "KV pages that hold tokens.",                      (double)stats->pages_used   },
+        {"evenshare_kv_pages_total",     "gauge",   "KV pages in all.",                                (double)stats->pages_total  },
+        {"evenshare_steps_total",        "counter", "Engine steps.",                                   (double)stats->steps        },
+        {"evenshare_last_step_seconds",  "gauge",   "What the last step took.",                        stats->last_step_seconds    },
+        {"evenshare_start_time_seconds", "gauge",   "When the server started, in seconds since 1970.", (double)server->started     },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        es_metrics_family(out, rows[i].name, rows[i].type, rows[i].help);
+        es_text_printf(out, "%s %.15g\n", rows[i].name, rows[i].value);
+    }
+    es_metrics_family(out, "evenshare_tokens_total", "counter",
+                      "Tokens by kind: prompt (computed), cached (not computed), generated.");
+    es_text_printf(out,
+                   "evenshare_tokens_total{kind=\"prompt\"} %" PRIu64 "\nevenshare_tokens_total{kind=\"cached\"} %" PRIu64
+                   "\nevenshare_tokens_total{kind=\"generated\"} %" PRIu64 "\n",
+                   stats->prompt_tokens, (uint64_t)atomic_load(&server->metrics.cached_tokens), stats->completion_tokens);
+    es_metrics_family(out, "evenshare_sequences_ended_total", "counter", "Sequences that the engine ended, by how.");
+    es_text_printf(out,
+                   "evenshare_sequences_ended_total{how=\"finished\"} %" PRIu64
+                   "\nevenshare_sequences_ended_total{how=\"cancelled\"} %" PRIu64
+                   "\nevenshare_sequences_ended_total{how=\"failed\"} %" PRIu64 "\n",
+                   stats->finished, stats->cancelled, stats->failed);
+}
+
+void es_serve_metrics(es_server *server, es_http_connection *connection)
+{
+    const es_engine_stats stats = server->backend.stats(server->backend.self);
+    const es_backend_info *info = server->backend.info(server->backend.self);
+    es_text out = {0};
+    es_metrics_family(&out, "evenshare_info", "gauge", "Always 1; its labels say what is served.");
+    es_text_puts(&out, "evenshare_info{");
+    put_label(&out, "model", server->api.alias);
+    es_text_putc(&out, ',');
+    put_label(&out, "fingerprint", info->fingerprint ? info->fingerprint : "");
+    es_text_puts(&out, ",version=\"" ES_VERSION "\"} 1\n");
+    put_engine(server, &stats, &out);
+    put_replies(server, &out);
+    es_metrics_write(&server->metrics, &out);
+    es_http_reply(connection, 200, "text/plain; version=0.0.4; charset=utf-8", out.data ? out.data : "", out.bytes);
+    es_text_free(&out);
+}
+
+/* ---- /slots ---- */
+
+static json_t *slot_json(const es_server *server, const es_answer *answer, size_t index)
+{
+    const es_choice *choice = index < answer->choice_count ? &answer->choices[index] : NULL;
+    json_t *slot = json_object();
+    const char *state = "reading";
+    int64_t prompt = 0, done = 0, made = 0, most = -1;
+    if (choice) {
+        const es_request request = es_call_request(&answer->call, index);
+        prompt = (int64_t)request.prompt_count;
+        made = choice->tokens;
+        most = request.max_tokens;
+        done = made ? prompt : choice->prompt_done;
+        state = made ? "generating" : done ? "prompt" : "waiting";
+    }
+    json_object_set_new(slot, "id", json_string(answer->id));
+    json_object_set_new(slot, "choice", json_integer((json_int_t)index));
+    json_object_set_new(slot, "state", json_string(state));
+    json_object_set_new(slot, "is_processing", json_true());
+    json_object_set_new(slot, "stream", json_boolean(choice && answer->call.stream));
+    json_object_set_new(slot, "prompt_tokens", json_integer((json_int_t)prompt));
+    json_object_set_new(slot, "prompt_tokens_done", json_integer((json_int_t)done));
+    json_object_set_new(slot, "generated_tokens", json_integer((json_int_t)made));
+    json_object_set_new(slot, "max_tokens", json_integer((json_int_t)most));
+    json_object_set_new(slot, "age_seconds", json_real((double)(es_metrics_now(&server->metrics) - answer->began) * 1e-9));
+    return slot;
+}
+
+void es_serve_slots(es_server *server, es_http_connection *connection)
+{
+    json_t *slots = json_array();
+    for (size_t b = 0; b < ES_ANSWER_BUCKETS; b++) {
+        for (const es_answer *answer = server->answers[b]; answer; answer = answer->next) {
+            const size_t count = answer->choice_count ? answer->choice_count : 1;
+            for (size_t i = 0; i < count && json_array_size(slots) < SLOTS_MAX; i++)
+                if (!answer->choice_count || !answer->choices[i].ended)
+                    json_array_append_new(slots, slot_json(server, answer, i));
+        }
+    }
+    reply_json(connection, slots);
+}
