@@ -1,8 +1,10 @@
 /* verdict.c: the list of verdicts, its key, and the file that keeps it. */
 #include "device/verdict.h"
 
+#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <link.h>
 #include <stdio.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -208,6 +211,21 @@ static json_t *to_json(const es_verdicts *v)
                      v->device_hung, "kernels", kernels);
 }
 
+#define KEPT_SECONDS (30 * 86400)
+
+/* Every build leaves a file: those of builds long gone go. */
+static void forget_old(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    const time_t now = time(NULL);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        struct stat about;
+        if (strncmp(entry->d_name, "verdicts-", 9) != 0 || fstatat(dirfd(dir), entry->d_name, &about, 0) != 0) continue;
+        if (S_ISREG(about.st_mode) && now - about.st_mtime > KEPT_SECONDS) unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir) closedir(dir);
+}
+
 es_status es_verdicts_save(const es_verdicts *v)
 {
     char folder[512], path[600], fresh[640];
@@ -219,6 +237,7 @@ es_status es_verdicts_save(const es_verdicts *v)
             return es_fail(ES_IO, "%s: cannot be made: %s", folder, strerror(errno));
         if (!slash) break;
     }
+    forget_old(folder);
     snprintf(fresh, sizeof fresh, "%s.%d", path, (int)getpid());
     json_t *root = to_json(v);
     FILE *file = root ? fopen(fresh, "w") : NULL;
