@@ -174,6 +174,8 @@ es_status es_kernels_select(const char *highest, es_kernels *kernels)
         if (es_kernels_of_set(set, &one) == ES_OK) take_trusted(set, &one, verdicts, kernels);
         if (asked && strcmp(asked, set) == 0) break;
     }
+    /* Modes bf16 and int8 need both; with one of them left to its reference, f32 is faster. */
+    if (kernels->attn_tile_bf16 == es_attn_tile_bf16_ref) kernels->fast_products = false;
     free(verdicts);
     return ES_OK;
 }
