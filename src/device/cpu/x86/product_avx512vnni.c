@@ -54,7 +54,7 @@ static void encode_bf16(const float *const *x, int32_t tokens, int64_t columns, 
     for (int32_t t = 0; t < tokens; t++)
         for (int64_t i = 0; i < padded; i += 16) {
             const int64_t left = columns - i;
-            const __mmask16 mask = left >= 16 ? 0xFFFF : left > 0 ? (__mmask16)((1u << left) - 1) : 0;
+            const __mmask16 mask = (__mmask16)(left >= 16 ? 0xFFFFu : left > 0 ? (1u << left) - 1 : 0u);
             const __m256i packed = to_bf16(_mm512_maskz_loadu_ps(mask, x[t] + i));
             uint32_t pairs[8];
             if (tokens == 1) {
