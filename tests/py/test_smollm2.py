@@ -52,7 +52,7 @@ def start(path):
     params = llama.CommonParams()
     params.model.path = path
     params.n_ctx, params.n_parallel, params.warmup = TOKENS + 64, 1, False
-    params.cpuparams.n_threads = 2
+    params.cpuparams.n_threads = 1                      # several would spin, and wait for each other on a busy machine
     params.cache_type_k = params.cache_type_v = llama.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = llama.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     return llama.Server(params)
