@@ -4,8 +4,10 @@ and test_export.py holds its logits against transformers' own classes.
 Everything that looks at one token at a time works on [T, ...] with T = 131,072 whatever the row length is, so that
 torch.compile sees one shape; only the scan (flash-linear-attention's kernels) and attention know rows. All routed experts
 are computed densely and weighted by the router: 16 small experts side by side are one matrix product of a usual size."""
+import contextlib
 import json
 import math
+import time
 
 import torch
 import torch.nn.functional as F
@@ -205,6 +207,7 @@ class Model(nn.Module):
             self.w[name] = value
             self.kinds[name] = kind
         self.tables = None
+        self.quickest = {}
         self.scan = None
         self.repeat = self.c["num_attention_heads"] // self.c["num_key_value_heads"]
         self.fn = dict(gdn_before=gdn_before, gdn_after=gdn_after, attention_before=attention_before, attention_after=attention_after,
@@ -224,7 +227,7 @@ class Model(nn.Module):
             for name, p in self.named().items():
                 p.copy_(tensors[name].reshape(p.shape))
 
-    def prepare(self, device):
+    def prepare(self, device, train=True):
         self.to(device)
         self.w = self.named()
         c = self.c
@@ -233,14 +236,41 @@ class Model(nn.Module):
         angle = torch.arange(c["max_position_embeddings"], dtype=torch.float64)[:, None] * inv[None]
         self.tables = angle.cos().float().to(device), angle.sin().float().to(device)
         if torch.device(device).type == "cuda":
-            from fla.ops.gated_delta_rule import chunk_gated_delta_rule
-            self.scan = lambda q, k, v, g, b: chunk_gated_delta_rule(q, k, v, g=g, beta=b, use_qk_l2norm_in_kernel=True)[0]
+            import scan
+            self.scan = scan.choose() if train else scan.kernel(64)
         else:
             from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import torch_chunk_gated_delta_rule as slow
             r = c["linear_num_value_heads"] // c["linear_num_key_heads"]
             self.scan = lambda q, k, v, g, b: slow(q.repeat_interleave(r, 2), k.repeat_interleave(r, 2), v, g=g, beta=b,
                                                    use_qk_l2norm_in_kernel=True)[0]
         return self
+
+    def attention(self, length):
+        """The quickest attention for this row length on this GPU, as a context; found once by trying."""
+        if self.tables[0].device.type != "cuda" or not torch.is_grad_enabled():
+            return contextlib.nullcontext()
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        if length not in self.quickest:
+            c = self.c
+            shape = (max(1, 131072 // length), c["num_attention_heads"], length, c["head_dim"])
+            best = None
+            for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+                try:
+                    with torch.enable_grad(), sdpa_kernel(backend):
+                        q, k, v = (torch.randn(shape, device="cuda", dtype=self.dtype, requires_grad=True) for _ in range(3))
+                        for turn in range(3):
+                            torch.cuda.synchronize()
+                            t = time.time()
+                            F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+                            torch.cuda.synchronize()
+                        t = time.time() - t
+                    print("attention at %d with %s: %.1f ms" % (length, backend, t * 1000), flush=True)
+                    if best is None or t < best[0]:
+                        best = t, backend
+                except Exception as e:
+                    print("attention at %d with %s: %s" % (length, backend, str(e)[:200]), flush=True)
+            self.quickest[length] = best[1]
+        return sdpa_kernel(self.quickest[length])
 
     def trunk(self, ids):
         """ids [B, L] -> the residual stream [B·L, H] after the last layer, and the mean balance loss."""
@@ -266,7 +296,9 @@ class Model(nn.Module):
                     w[a + "q_norm.weight"], w[a + "k_norm.weight"], self.tables[0], self.tables[1], pos, ad, dtype)
                 q, k, v = (u.view(b, length, -1, ad[2]).transpose(1, 2) for u in (q, k, v))
                 k, v = (u.repeat_interleave(self.repeat, 1) for u in (k, v))
-                o = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(t, ad[0], ad[2])
+                with self.attention(length):
+                    o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                o = o.transpose(1, 2).reshape(t, ad[0], ad[2])
                 x, balance = self.fn["attention_after"](x, o, gate, w[a + "o_proj.weight"], mlp, top, dtype)
             else:
                 a = p + "linear_attn."

@@ -163,6 +163,23 @@ def main():
     feed = Feed(args.data)
     feed.tell(wanted(args.start))
     trial = [int(x) for x in args.lengths.split(",") if x]
+    if not args.tiny:                                           # compile and tune before the clock runs
+        t = time.time()
+        ids = torch.randint(0, 4000, (128, 1024), device=device)
+        for _ in range(3):
+            total, balance, _, _ = model.loss(ids, torch.ones(ids.shape, device=device))
+            print("forward %.1f s" % (time.time() - t), flush=True)
+            (total / ids.numel() + balance).backward()
+            torch.cuda.synchronize()
+            print("backward %.1f s" % (time.time() - t), flush=True)
+        t = time.time()
+        for _ in range(5):
+            total, balance, _, _ = model.loss(ids, torch.ones(ids.shape, device=device))
+            (total / ids.numel() + balance).backward()
+        torch.cuda.synchronize()
+        print("%.1f ms a step at 1024, %.1f GB" % ((time.time() - t) * 200, torch.cuda.max_memory_allocated() / 1e9), flush=True)
+        for q in model.parameters():
+            q.grad = None
     began = last_save = time.time()
     end = args.until or began + args.seconds
     step = tokens = 0
