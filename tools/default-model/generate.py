@@ -154,17 +154,34 @@ class Encoder:
         return ids, weights
 
 
+def long_row(encode, r, length):
+    """One row: documents as long as still fit, then short samples."""
+    ids, weights, failed = [], [], 0
+    sizes = (0.36, 0.6, 0.9, 0.9) if length == 32768 else (0.46, 0.9, 0.9)
+    while failed < 6 and len(ids) < length - 100:
+        left = length - len(ids)
+        size = int(r.pick(sizes) * length)
+        long = size < left and (not ids or r.flip(0.6))
+        more, w = encode(recall_sample(r, size) if long else short_sample(r))
+        if len(more) > left:
+            failed += 1
+            continue
+        ids += more
+        weights += w
+    return ids, weights
+
+
 def shard(encode, length, seed):
     """Rows of `length` tokens, SHARD tokens in all. Whole samples only: a sample that fits no open row opens a new one."""
-    import numpy
     r = Rng(seed)
     rows = SHARD // length
+    if rows <= 4:
+        return finish(encode, [long_row(encode, r, length) for _ in range(rows)], length)
     done, open_rows = [], []
-    limit = 6 if rows > 8 else 2
+    limit = 6
     waiting = 0
     while len(done) < rows:
-        pieces = sample(r, length) if length <= 32768 or waiting == 0 else short_sample(r)
-        ids, weights = encode(pieces)
+        ids, weights = encode(sample(r, length))
         if len(ids) > length:
             continue
         best = None
@@ -172,16 +189,9 @@ def shard(encode, length, seed):
             if len(row[0]) + len(ids) <= length and (best is None or len(row[0]) > len(best[0])):
                 best = row
         if best is None:
-            if len(open_rows) >= limit or (rows <= 4 and open_rows and len(open_rows) + len(done) >= rows):
+            if len(open_rows) >= limit:
                 waiting += 1
-                if waiting < (60 if length > 8192 else 6):
-                    if length > 8192:
-                        short = encode(short_sample(r))
-                        for row in open_rows:
-                            if len(row[0]) + len(short[0]) <= length:
-                                row[0].extend(short[0])
-                                row[1].extend(short[1])
-                                break
+                if waiting < 6:
                     continue
                 waiting = 0
                 open_rows.sort(key=lambda row: -len(row[0]))
@@ -196,9 +206,14 @@ def shard(encode, length, seed):
             open_rows = [row for row in open_rows if row is not best]
             done.append(best)
             waiting = 0
-    out = numpy.zeros((2, rows, length), dtype=numpy.uint16)
+    return finish(encode, done[:rows], length)
+
+
+def finish(encode, done, length):
+    import numpy
+    out = numpy.zeros((2, SHARD // length, length), dtype=numpy.uint16)
     out[0, :, :] = encode.end
-    for i, (ids, weights) in enumerate(done[:rows]):
+    for i, (ids, weights) in enumerate(done):
         out[0, i, :len(ids)] = ids
         out[1, i, :len(weights)] = weights
     return out.reshape(2, SHARD)
