@@ -16,7 +16,8 @@ import numpy
 BUILD, SOURCE = os.environ["ES_BUILD"], os.environ["ES_SOURCE"]
 EVENSHARE = os.path.join(BUILD, "evenshare")
 ORACLE = os.path.join(SOURCE, "tests", "data", "oracle")
-MODEL = os.environ.get("ES_MODEL") or os.path.join(SOURCE, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+MODEL = os.environ.get("ES_MODEL") or os.path.join(SOURCE, "models", "evenshare-default.gguf")
+QUESTION = "The code of the red door is 4719. What is the code of the red door?"
 
 
 def evenshare(*arguments, stdin="", timeout=300):
@@ -220,11 +221,11 @@ class DefaultModel(unittest.TestCase):
     """A model that speaks."""
 
     def test_a_pipe_gets_the_answer_and_nothing_else(self):
-        asked = evenshare("run", MODEL, "-p", "What is the capital of France?", "-n", 24, "--temp", 0, "--json")
+        asked = evenshare("run", MODEL, "-p", QUESTION, "-n", 24, "--temp", 0, "--json")
         self.assertEqual((asked.returncode, asked.stderr), (0, ""))
         answer = json.loads(asked.stdout)
-        self.assertIn("Paris", answer["text"])
-        piped = evenshare("run", "-m", MODEL, "-n", 24, "--temp", 0, stdin="What is the capital of France?\n")
+        self.assertIn("4719", answer["text"])
+        piped = evenshare("run", "-m", MODEL, "-n", 24, "--temp", 0, stdin=QUESTION + "\n")
         self.assertEqual((piped.returncode, piped.stderr), (0, ""))
         self.assertEqual(piped.stdout.rstrip("\n"), answer["text"].rstrip("\n"))
         loud = evenshare("run", MODEL, "-p", "Hi", "-n", 2, "-v")
@@ -245,7 +246,7 @@ class DefaultModel(unittest.TestCase):
         self.assertEqual(answer["finish_reason"], "stop")
 
     def test_a_text_has_a_perplexity(self):
-        text = "The cat sat on the mat. The dog sat on the rug."
+        text = "Once upon a time there was a hungry cat. The cat saw a cake on the table."
         told = json.loads(evenshare("score", MODEL, "--text", "-", "--json", "--tokens", stdin=text).stdout)
         self.assertEqual("".join(entry["text"] for entry in told["token_logprobs"]), text)
         self.assertTrue(1 < told["perplexity"] < 100)

@@ -12,7 +12,7 @@ import openai
 import serving
 from serving import real_server
 
-QUESTION = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
+QUESTION = [{"role": "user", "content": "The code of the red door is 4719. What is the code of the red door?"}]
 
 
 def client(server, key="none"):
@@ -161,13 +161,13 @@ def a_model_chats():
         api = client(server)
         whole = api.chat.completions.create(model="x", messages=QUESTION, temperature=0, max_tokens=60)
         text = whole.choices[0].message.content
-        assert "Paris" in text and whole.choices[0].finish_reason == "stop", text
+        assert "4719" in text and whole.choices[0].finish_reason == "stop", text
         stream = list(api.chat.completions.create(model="x", messages=QUESTION, temperature=0, max_tokens=60, stream=True,
                                                   stream_options={"include_usage": True}))
         assert "".join(c.choices[0].delta.content or "" for c in stream if c.choices) == text
         assert stream[-1].usage.completion_tokens == whole.usage.completion_tokens
-        stopped = api.chat.completions.create(model="x", messages=QUESTION, temperature=0, max_tokens=60, stop=["Paris"])
-        assert stopped.choices[0].message.content == text[:text.index("Paris")]
+        stopped = api.chat.completions.create(model="x", messages=QUESTION, temperature=0, max_tokens=60, stop=["4719"])
+        assert stopped.choices[0].message.content == text[:text.index("4719")]
         assert stopped.choices[0].finish_reason == "stop"
         parts = [{"role": "user", "content": [{"type": "text", "text": QUESTION[0]["content"]}]}]
         again = api.chat.completions.create(model="x", messages=parts, temperature=0, max_tokens=60, logprobs=True,
