@@ -22,65 +22,82 @@ static void configure(const tile_config *config)
     __asm__ volatile("ldtilecfg %0" : : "m"(*config) : "memory");
 }
 
+/* Configuring costs as much as some twenty products: once per call, and once more for a last panel that is not full. */
 static void shape_tile(tile_config *config, int tile, int rows, int bytes)
 {
     config->rows[tile] = (uint8_t)rows;
     config->bytes[tile] = (uint16_t)bytes;
 }
 
-/* Tiles 0–3 accumulate [rows][16 tokens]; a panel of fewer tokens is narrower. */
-static void configure_for(const es_panel *panel, int32_t panels, int rows, int k_rows, int k_bytes)
+/* Tiles 0–3 accumulate [rows][tokens], 4 and 5 hold weights [rows][k], 6 and 7 tokens [k / 4 bytes][tokens]. */
+static void configure_for(int32_t tokens, int32_t rows, int32_t k_rows)
 {
     tile_config config = {.palette = 1};
-    for (int32_t p = 0; p < panels; p++) {
-        shape_tile(&config, p, rows, panel[p].tokens * 4);
-        shape_tile(&config, 4 + p % 2, rows, k_bytes);
-    }
-    shape_tile(&config, 5, rows, k_bytes);
-    shape_tile(&config, 6, k_rows, panel[0].tokens * 4);
-    shape_tile(&config, 7, k_rows, panel[panels - 1].tokens * 4);
+    for (int t = 0; t < 4; t++) shape_tile(&config, t, rows, tokens * 4);
+    for (int t = 4; t < 6; t++) shape_tile(&config, t, rows, k_rows * 4);
+    for (int t = 6; t < 8; t++) shape_tile(&config, t, k_rows, tokens * 4);
     configure(&config);
 }
 
 /* Accumulator tiles hold [row][token]; the caller wants [token][row]. */
 static void put_transposed(const float *tile, int32_t tokens, int32_t rows, float *out)
 {
-    for (int32_t t = 0; t < tokens; t++)
-        for (int32_t r = 0; r < rows; r++) out[t * ES_PRODUCT_ROWS + r] = tile[r * ES_PANEL_TOKENS + t];
+    if (tokens < ES_PANEL_TOKENS || rows < ES_PRODUCT_ROWS) {
+        for (int32_t t = 0; t < tokens; t++)
+            for (int32_t r = 0; r < rows; r++) out[t * ES_PRODUCT_ROWS + r] = tile[r * ES_PANEL_TOKENS + t];
+        return;
+    }
+    __m512 a[16], b[16];
+    for (int i = 0; i < 8; i++) {
+        const __m512 x = _mm512_load_ps(tile + 32 * i), y = _mm512_load_ps(tile + 32 * i + 16);
+        a[2 * i] = _mm512_unpacklo_ps(x, y), a[2 * i + 1] = _mm512_unpackhi_ps(x, y);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 2; k++) {
+            const __m512d x = _mm512_castps_pd(a[4 * i + k]), y = _mm512_castps_pd(a[4 * i + 2 + k]);
+            b[4 * i + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+            b[4 * i + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+        }
+    for (int k = 0; k < 4; k++) { /* b[4 i + k] holds rows 4 i … of tokens k, k + 4, k + 8, k + 12 */
+        const __m512 low01 = _mm512_shuffle_f32x4(b[k], b[4 + k], 0x88), high01 = _mm512_shuffle_f32x4(b[k], b[4 + k], 0xDD);
+        const __m512 low23 = _mm512_shuffle_f32x4(b[8 + k], b[12 + k], 0x88);
+        const __m512 high23 = _mm512_shuffle_f32x4(b[8 + k], b[12 + k], 0xDD);
+        _mm512_storeu_ps(out + k * 16, _mm512_shuffle_f32x4(low01, low23, 0x88));
+        _mm512_storeu_ps(out + (k + 4) * 16, _mm512_shuffle_f32x4(high01, high23, 0x88));
+        _mm512_storeu_ps(out + (k + 8) * 16, _mm512_shuffle_f32x4(low01, low23, 0xDD));
+        _mm512_storeu_ps(out + (k + 12) * 16, _mm512_shuffle_f32x4(high01, high23, 0xDD));
+    }
 }
 
-/* All panels but the last are whole (16 tokens): tile 6 serves them, tile 7 the last. */
-static void bf16_some(const es_bf16_rows *rows, const es_panel *panel, const int32_t panels, float *out)
+/* `panels` panels of equally many tokens share every load of weights. */
+static inline __attribute__((always_inline)) void bf16_some(const es_bf16_rows *rows, const es_panel *panel, const int panels,
+                                                            float *out)
 {
     const uint16_t *data[MOST_PANELS];
-    const int64_t w_bytes = rows->stride * 2;
-    configure_for(panel, panels, rows->rows, 16, 64);
-    for (int32_t p = 0; p < panels; p++) data[p] = panel[p].data;
-    const int32_t last = panel[panels - 1].tokens;
+    const int64_t w_bytes = rows->stride * 2, x_bytes = panel[0].tokens * 4;
+    for (int p = 0; p < panels; p++) data[p] = panel[p].data;
     BARRIER();
     _tile_zero(0);
     if (panels > 1) _tile_zero(1);
     if (panels > 2) _tile_zero(2);
     if (panels > 3) _tile_zero(3);
     for (int64_t b = 0; b < rows->blocks; b++) {
+        const int64_t at = b * 8 * x_bytes;
         _tile_loadd(4, rows->w + b * 32, w_bytes);
+        _tile_loadd(6, data[0] + at, x_bytes);
+        _tile_dpbf16ps(0, 4, 6);
         if (panels > 1) {
-            _tile_loadd(6, data[0] + b * 512, 64);
-            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(7, data[1] + at, x_bytes);
+            _tile_dpbf16ps(1, 4, 7);
         }
         if (panels > 2) {
-            _tile_loadd(6, data[1] + b * 512, 64);
-            _tile_dpbf16ps(1, 4, 6);
-        }
-        if (panels > 3) {
-            _tile_loadd(6, data[2] + b * 512, 64);
+            _tile_loadd(6, data[2] + at, x_bytes);
             _tile_dpbf16ps(2, 4, 6);
         }
-        _tile_loadd(7, data[panels - 1] + b * 32 * last, last * 4);
-        if (panels == 1) _tile_dpbf16ps(0, 4, 7);
-        if (panels == 2) _tile_dpbf16ps(1, 4, 7);
-        if (panels == 3) _tile_dpbf16ps(2, 4, 7);
-        if (panels == 4) _tile_dpbf16ps(3, 4, 7);
+        if (panels > 3) {
+            _tile_loadd(7, data[3] + at, x_bytes);
+            _tile_dpbf16ps(3, 4, 7);
+        }
     }
     _Alignas(64) float tile[MOST_PANELS][16 * ES_PANEL_TOKENS];
     _tile_stored(0, tile[0], 64);
@@ -88,91 +105,126 @@ static void bf16_some(const es_bf16_rows *rows, const es_panel *panel, const int
     if (panels > 2) _tile_stored(2, tile[2], 64);
     if (panels > 3) _tile_stored(3, tile[3], 64);
     BARRIER();
-    for (int32_t p = 0; p < panels; p++)
+    for (int p = 0; p < panels; p++)
         put_transposed(tile[p], panel[p].tokens, rows->rows, out + p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS);
+}
+
+static int32_t whole_panels(const es_panel *panel, int32_t panels)
+{
+    return panel[panels - 1].tokens == ES_PANEL_TOKENS ? panels : panels - 1; /* all but the last are */
 }
 
 static void bf16_product(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
-    for (int32_t p = 0; p < panels; p += MOST_PANELS)
-        bf16_some(rows, panel + p, panels - p < MOST_PANELS ? panels - p : MOST_PANELS,
-                  out + p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS);
+    const int32_t whole = whole_panels(panel, panels), step = ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
+    if (whole) configure_for(ES_PANEL_TOKENS, rows->rows, 16);
+    int32_t p = 0;
+    for (; p + 4 <= whole; p += 4) bf16_some(rows, panel + p, 4, out + p * step);
+    for (; p + 2 <= whole; p += 2) bf16_some(rows, panel + p, 2, out + p * step);
+    for (; p < whole; p++) bf16_some(rows, panel + p, 1, out + p * step);
+    if (whole < panels) {
+        configure_for(panel[whole].tokens, rows->rows, 16);
+        bf16_some(rows, panel + whole, 1, out + whole * step);
+    }
     _tile_release();
 }
 
-/* Adds one block's integer sums [16 rows][tokens] to the sixteen accumulators, a row each, tokens in the lanes. */
-static inline __attribute__((always_inline)) void add_sums(__m512 acc[16], const int32_t *sums, const float *w_scale,
-                                                           __m512 x_scale)
-{
-    for (int r = 0; r < 16; r++)
-        acc[r] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(w_scale[r]), x_scale),
-                                 _mm512_cvtepi32_ps(_mm512_load_si512(sums + r * 16)), acc[r]);
-}
+/* Sixteen accumulators by name: an array of them would be kept in memory, whose every step is a load and a store. */
+#define EACH_ROW(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
+#define DECLARE(r) __m512 acc##r = _mm512_setzero_ps();
+#define ADD_SUM(r)                                                                                     \
+    acc##r = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(w_scale[r]), x_scale),                       \
+                             _mm512_cvtepi32_ps(_mm512_load_si512(sums + (r) * 16)), acc##r);
+#define ADD_OFFSET(r) acc##r = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(offset[r]), x_scale), x_sum, acc##r);
+#define STORE_ROW(r) _mm512_store_ps(tile + (r) * ES_PANEL_TOKENS, acc##r);
 
-/* One panel: two integer tiles take turns, so that the tile unit works on a block while the vector unit adds the last. */
-static void int8_panel(const es_int8_rows *rows, const es_panel *panel, float *out)
+/* One step: 32 or 16 inputs of every row and token, multiplied into a tile of its own and stored. */
+#define TILE_STEP(c, w, x, step)                                                   \
+    do {                                                                           \
+        BARRIER();                                                                 \
+        _tile_zero(c);                                                             \
+        _tile_loadd(w, w_at + (step) * w_step, w_stride);                          \
+        _tile_loadd(x, x_at + (step) * x_step, x_stride);                          \
+        _tile_dpbssd(c, w, x);                                                     \
+        _tile_stored(c, ring[c], 64);                                              \
+        BARRIER();                                                                 \
+    } while (0)
+
+/* One panel. Integer tiles take turns: the tile unit works on a step while the vector unit adds the one before. `halves`
+ * steps make a block; two of them lie `half` bytes apart. */
+static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows *rows, const es_panel *panel, const int halves,
+                                                             const bool offsets, float *out)
 {
-    const int32_t n = panel->tokens, halves = rows->halves, k_rows = 8 / halves;
+    const int32_t n = panel->tokens;
     const __mmask16 mask = (__mmask16)((1u << n) - 1);
-    _Alignas(64) int32_t sums[2][16 * 16];
+    const int64_t w_stride = rows->row_stride, x_stride = 4 * n, x_step = 8 / halves * x_stride;
+    const int8_t *x_at = panel->data;
+    _Alignas(64) int32_t ring[4][16 * 16];
     _Alignas(64) float tile[16 * ES_PANEL_TOKENS];
-    __m512 acc[16];
-    tile_config config = {.palette = 1};
-    for (int t = 0; t < 2; t++) shape_tile(&config, t, 16, 4 * n), shape_tile(&config, 4 + t, 16, 4 * k_rows);
-    for (int t = 6; t < 8; t++) shape_tile(&config, t, k_rows, 4 * n);
-    configure(&config);
-    for (int r = 0; r < 16; r++) acc[r] = _mm512_setzero_ps();
-    const int64_t steps = rows->blocks * halves;
-    for (int64_t s = 0; s <= steps; s++) {
-        if (s < steps) {
-            const int64_t b = s / halves, h = s % halves;
-            const int8_t *w = rows->q + b * rows->block_stride + h * 16;
-            const int8_t *x = (const int8_t *)panel->data + (b * 8 + h * 4) * n * 4;
-            BARRIER();
-            if (s % 2 == 0) {
-                _tile_zero(0);
-                _tile_loadd(4, w, rows->row_stride);
-                _tile_loadd(6, x, 4 * n);
-                _tile_dpbssd(0, 4, 6);
-                _tile_stored(0, sums[0], 64);
-            } else {
-                _tile_zero(1);
-                _tile_loadd(5, w, rows->row_stride);
-                _tile_loadd(7, x, 4 * n);
-                _tile_dpbssd(1, 5, 7);
-                _tile_stored(1, sums[1], 64);
-            }
-            BARRIER();
+    EACH_ROW(DECLARE)
+    const int64_t blocks = rows->blocks;
+#define ADD_STEP(c, step)                                                                             \
+    do {                                                                                              \
+        const int32_t *sums = ring[c];                                                                \
+        const float *w_scale = rows->scale + (step) * ES_PRODUCT_ROWS;                                \
+        EACH_ROW(ADD_SUM)                                                                             \
+    } while (0)
+#define ADD_BLOCK_OFFSET(b)                                                                           \
+    do {                                                                                              \
+        const float *offset = rows->offset + (b) * ES_PRODUCT_ROWS;                                   \
+        const __m512 x_sum = _mm512_maskz_loadu_ps(mask, panel->sum + (b) * n);                       \
+        EACH_ROW(ADD_OFFSET)                                                                          \
+    } while (0)
+    if (halves == 1) {
+        const int64_t w_step = rows->block_stride;
+        const int8_t *w_at = rows->q;
+        TILE_STEP(0, 4, 6, 0);
+        for (int64_t b = 0; b < blocks; b += 2) {
+            if (b + 1 < blocks) TILE_STEP(1, 5, 7, b + 1);
+            __m512 x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + b * n);
+            ADD_STEP(0, b);
+            if (offsets) ADD_BLOCK_OFFSET(b);
+            if (b + 1 == blocks) break;
+            if (b + 2 < blocks) TILE_STEP(0, 4, 6, b + 2);
+            x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + (b + 1) * n);
+            ADD_STEP(1, b + 1);
+            if (offsets) ADD_BLOCK_OFFSET(b + 1);
         }
-        if (s == 0) continue;
-        const int64_t done = s - 1, b = done / halves;
-        const __m512 x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + b * n);
-        add_sums(acc, sums[done % 2], rows->scale + done * ES_PRODUCT_ROWS, x_scale);
-        if (rows->offset && done % halves == halves - 1) {
-            const __m512 x_sum = _mm512_maskz_loadu_ps(mask, panel->sum + b * n);
-            const float *offset = rows->offset + b * ES_PRODUCT_ROWS;
-            for (int r = 0; r < 16; r++)
-                acc[r] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(offset[r]), x_scale), x_sum, acc[r]);
+    } else {
+        const int64_t w_step = 16;
+        for (int64_t b = 0; b < blocks; b++) {
+            const int8_t *w_at = rows->q + b * rows->block_stride - 32 * b;
+            const __m512 x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + b * n);
+            TILE_STEP(0, 4, 6, 2 * b);
+            TILE_STEP(1, 5, 7, 2 * b + 1);
+            ADD_STEP(0, 2 * b);
+            ADD_STEP(1, 2 * b + 1);
+            if (offsets) ADD_BLOCK_OFFSET(b);
         }
     }
-    for (int r = 0; r < 16; r++) _mm512_store_ps(tile + r * ES_PANEL_TOKENS, acc[r]);
+    EACH_ROW(STORE_ROW)
     put_transposed(tile, n, rows->rows, out);
+}
+
+static void int8_some(const es_int8_rows *rows, const es_panel *panel, float *out)
+{
+    if (rows->halves == 2) int8_panel(rows, panel, 2, false, out);
+    else if (rows->offset) int8_panel(rows, panel, 1, true, out);
+    else int8_panel(rows, panel, 1, false, out);
 }
 
 /* One token alone is VNNI's: its products are exact too, and a tile would be a sixteenth full. */
 static void int8_product(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
-    bool tiles = false;
-    for (int32_t p = 0; p < panels; p++) {
-        float *place = out + p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
-        if (panel[p].tokens == 1) {
-            es_product_int8_vnni(rows, &panel[p], 1, place);
-        } else {
-            int8_panel(rows, &panel[p], place);
-            tiles = true;
-        }
+    const int32_t whole = whole_panels(panel, panels), step = ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
+    if (whole) configure_for(ES_PANEL_TOKENS, 16, 8 / rows->halves);
+    for (int32_t p = 0; p < whole; p++) int8_some(rows, panel + p, out + p * step);
+    if (whole < panels && panel[whole].tokens > 1) {
+        configure_for(panel[whole].tokens, 16, 8 / rows->halves);
+        int8_some(rows, panel + whole, out + whole * step);
     }
-    if (tiles) _tile_release();
+    if (panel[0].tokens > 1) _tile_release();
+    if (panel[panels - 1].tokens == 1) es_product_int8_vnni(rows, &panel[whole], 1, out + whole * step);
 }
 
 void es_products_amx(es_products *products)
