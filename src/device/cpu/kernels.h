@@ -54,6 +54,7 @@ typedef struct es_attn_tile {
     float *l;                            /**< [rows][16] running sums of exponentials, key j in lane j mod 16 */
     float *o;                            /**< [rows][head_dim] running output */
     float *p;                            /**< [rows][64] scratch */
+    const uint16_t *next_k16[ES_ATTN_TILE_BLOCKS]; /**< the blocks that come after these, worth fetching early; or NULL */
 } es_attn_tile;
 
 /** A column tile of one head's state over the rows of a span. */

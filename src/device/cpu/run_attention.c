@@ -86,12 +86,19 @@ static fold start_fold(es_cpu *cpu, const es_op_attn *op, const es_attn_item *it
     return f;
 }
 
+/* Where the block of keys at a position starts, in elements. */
+static int64_t place_of(const fold *f, int64_t position)
+{
+    const es_attn_shape *shape = &f->op->shape;
+    const int64_t page_elements = (int64_t)shape->kv_heads * shape->page * shape->head_dim;
+    return f->span->pages[position / shape->page] * page_elements +
+           ((int64_t)f->item->kv_head * shape->page + position % shape->page) * shape->head_dim;
+}
+
 /* The leaf: folds the keys of one partition, tile by tile, into (m, l, o). */
 static void fold_partition(const fold *f, int64_t partition, es_attn_node *node)
 {
     const es_attn_shape *shape = &f->op->shape;
-    const int64_t page_floats = (int64_t)shape->kv_heads * shape->page * shape->head_dim;
-    const int64_t head_floats = (int64_t)f->item->kv_head * shape->page * shape->head_dim;
     const int64_t last_key = f->first_position + f->item->tokens - 1;
     int32_t valid[ES_ATTN_ROWS];
     es_attn_tile tile = {.q = f->me->rows, .valid = valid, .rows = f->rows, .head_dim = shape->head_dim,
@@ -103,11 +110,12 @@ static void fold_partition(const fold *f, int64_t partition, es_attn_node *node)
     for (int64_t key = partition * ES_ATTN_PARTITION; key < (partition + 1) * ES_ATTN_PARTITION && key <= last_key;
          key += ES_ATTN_TILE) {
         for (int32_t b = 0; b < ES_ATTN_TILE_BLOCKS && key + b * ES_ATTN_BLOCK <= last_key; b++) {
-            const int64_t at = key + b * ES_ATTN_BLOCK, page = f->span->pages[at / shape->page];
-            const int64_t offset = page * page_floats + head_floats + at % shape->page * shape->head_dim;
+            const int64_t at = key + b * ES_ATTN_BLOCK, offset = place_of(f, at);
             if (is_bf16(f->cpu)) {
                 tile.k16[b] = es_cpu_halves(f->op->k_cache) + offset;
                 tile.v16[b] = es_cpu_halves(f->op->v_cache) + offset;
+                tile.next_k16[b] = at + ES_ATTN_TILE <= last_key
+                                       ? es_cpu_halves(f->op->k_cache) + place_of(f, at + ES_ATTN_TILE) : NULL;
             } else {
                 tile.k[b] = es_cpu_floats(f->op->k_cache) + offset;
                 tile.v[b] = es_cpu_floats(f->op->v_cache) + offset;

@@ -1,7 +1,9 @@
 /* attn_bf16_avx512.c: attention over bfloat16 keys and values with AVX-512.
  *
  * A cache line of K holds a pair of channels of sixteen keys, a line of V a pair of keys of sixteen channels: shifting and
- * masking gives the two chains of the mode's sum. Four query rows share each line that is read. */
+ * masking gives the two chains of the mode's sum. Four query rows share each line that is read. While the first rows read
+ * keys, the values of the same places are fetched, and while they read values, the next tile's keys: prefetchers of the machine
+ * stop at every page of 4 KiB. */
 #include "device/cpu/x86/vector_avx512.h"
 
 #include "device/cpu/kernels.h"
@@ -62,6 +64,7 @@ INLINE void scores(const es_attn_tile *tile, int32_t row, int32_t block, const i
             v16 ke[2], ko[2];
             for (int b = 0; b < B; b++) {
                 const __m512i line = _mm512_loadu_si512(tile->k16[block + b] + d * ES_ATTN_BLOCK);
+                if (row == 0) _mm_prefetch(tile->v16[block + b] + d * ES_ATTN_BLOCK, _MM_HINT_T1);
                 ke[b] = even_part(line), ko[b] = odd_part(line);
             }
             for (int r = 0; r < R; r++) {
@@ -119,9 +122,11 @@ INLINE void values(const es_attn_tile *tile, int32_t row, const float *correctio
             for (int c = 0; c < C; c++) e[r][c] = o[r][c] = v_set(0.0f);
         int32_t j = first;
         for (; j + 1 < end; j += 2) {
-            const uint16_t *v = tile->v16[j / ES_ATTN_BLOCK] + (j % ES_ATTN_BLOCK / 2 * dim + channel) * 2;
+            const int64_t at = (j % ES_ATTN_BLOCK / 2 * dim + channel) * 2;
+            const uint16_t *v = tile->v16[j / ES_ATTN_BLOCK] + at, *next = tile->next_k16[j / ES_ATTN_BLOCK];
             v16 ve[2], vo[2];
             for (int c = 0; c < C; c++) {
+                if (row == 0 && next) _mm_prefetch(next + at + c * 2 * ES_LANES, _MM_HINT_T1);
                 const __m512i line = _mm512_loadu_si512(v + c * 2 * ES_LANES);
                 ve[c] = even_part(line), vo[c] = odd_part(line);
             }
