@@ -57,6 +57,9 @@ typedef struct es_unpack_room {
 typedef void (*es_unpack_fn)(const void *rows, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
                              es_int8_rows *out);
 
+/** Sixteen stored rows (each at most 2^26 bytes long) and one token: out[16]. */
+typedef void (*es_one_token_fn)(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out);
+
 typedef struct es_products {
     void (*encode_bf16)(const float *const *x, int32_t tokens, int64_t columns, uint16_t *data);
     void (*encode_int8)(const float *const *x, int32_t tokens, int64_t columns, int8_t *data, float *scale, float *sum);
@@ -64,12 +67,15 @@ typedef struct es_products {
     void (*bf16)(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out);
     void (*int8)(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
     es_unpack_fn unpack[ES_DTYPES]; /**< NULL where a type has no integer form */
+    es_one_token_fn one[ES_DTYPES]; /**< unpack and int8 in one go, bit for bit; NULL where there is none */
 } es_products;
 
 void es_products_reference(es_products *products);
 /** Replace entries by faster ones; the caller knows that the machine has them. */
 void es_products_avx512(es_products *products);
 void es_products_amx(es_products *products);
+/** Fills in `one`; part of es_products_avx512(). */
+void es_one_token_avx512(es_products *products);
 
 /** The VNNI product, to which the AMX one hands single tokens. */
 void es_product_int8_vnni(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);

@@ -15,7 +15,8 @@
 #include "base/half.h"
 
 enum { FORM_F32 = 1, FORM_BF16 = 2, FORM_INT8 = 4 };
-enum { STORE_AHEAD = 16 }; /* tokens */
+enum { STORE_AHEAD = 16 };               /* tokens */
+enum { MOST_ONE_TOKEN_ROW = 1 << 26 };   /* bytes: places in sixteen rows fit 32 bits */
 
 static unsigned form_of(const es_cpu *cpu, es_dtype type)
 {
@@ -143,9 +144,14 @@ static void product_bf16(es_cpu *cpu, const es_cpu_block *block, int worker)
 static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
 {
     es_cpu_worker *me = &cpu->worker[worker];
+    const size_t row_bytes = es_dtype_bytes(block->type, block->columns);
+    const es_one_token_fn one = cpu->kernels.products.one[block->type];
+    if (one && me->input.tokens == 1 && block->count == ES_PRODUCT_ROWS && row_bytes <= MOST_ONE_TOKEN_ROW) {
+        one(block->data, row_bytes, block->columns, me->input.int8, me->product);
+        return;
+    }
     es_int8_rows rows;
-    cpu->kernels.products.unpack[block->type](block->data, es_dtype_bytes(block->type, block->columns), block->count,
-                                              block->columns, &me->unpack, &rows);
+    cpu->kernels.products.unpack[block->type](block->data, row_bytes, block->count, block->columns, &me->unpack, &rows);
     cpu->kernels.products.int8(&rows, me->input.int8, me->input.panels, me->product);
 }
 

@@ -409,4 +409,5 @@ void es_products_avx512(es_products *products)
     products->unpack[ES_Q4_K] = unpack_q4_k;
     products->unpack[ES_Q5_K] = unpack_q5_k;
     products->unpack[ES_Q6_K] = unpack_q6_k;
+    es_one_token_avx512(products);
 }
