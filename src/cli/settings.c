@@ -26,6 +26,11 @@ const es_option es_engine_option_rows[] = {
      .help = "tokens in one page of the cache, a power of two [64]"},
     {"memory", 0, ES_OPTION_SIZE, "BYTES", FIELD(memory), .min = 1, .max = ES_ANY,
      .help = "bytes for caches and workspaces, like 512M or 8G [from the machine's or cgroup's limit]"},
+    {"step-budget", 0, ES_OPTION_FLOAT, "MS", FIELD(step_budget), .min = 0, .max = 1e6,
+     .help = "milliseconds that a step may take while someone generates; prompts are cut to fit; 0 is no bound [three measured decode steps]"},
+    {"cache", 0, ES_OPTION_SIZE, "BYTES", FIELD(cache), .min = 1, .max = ES_ANY,
+     .help = "bytes for recurrent states kept to go on from [an eighth of --memory]; hybrid models only"},
+    {"no-cache", 0, ES_OPTION_FLAG, NULL, FIELD(no_cache), .help = "compute every prompt from its first token"},
     {"numeric", 0, ES_OPTION_TEXT, "MODE", FIELD(numeric),
      .help = "numeric mode, auto, f32, bf16 or int8: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", FIELD(attention), .fallback = "auto",
@@ -76,9 +81,13 @@ es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine
         .chunk = (int)or_zero(settings->chunk),
         .page = (int)or_zero(settings->page),
         .memory = (size_t)or_zero(settings->memory),
+        .cache = (size_t)or_zero(settings->cache),
+        .no_cache = settings->no_cache,
     };
     if (out.page & (out.page - 1))
         return es_fail(ES_INVALID, "--page %d: must be a power of two from 16 to 512", out.page);
+    /* The engine's 0 is "measure it", and negative "no bound". */
+    if (!isnan(settings->step_budget)) out.step_budget = settings->step_budget > 0 ? settings->step_budget * 1e-3 : -1;
     if (settings->numeric) ES_TRY(es_numeric_parse(settings->numeric, &out.numeric));
     if (settings->attention && strcmp(settings->attention, "v1") == 0) out.attention = ES_ATTENTION_V1;
     if (settings->attention && strcmp(settings->attention, "v2") == 0) out.attention = ES_ATTENTION_V2;

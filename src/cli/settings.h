@@ -19,9 +19,10 @@ typedef struct es_model_settings {
 extern const es_option es_model_options[];
 
 typedef struct es_engine_settings {
-    int64_t context, threads, parallel, chunk, page, memory;
+    int64_t context, threads, parallel, chunk, page, memory, cache;
+    double step_budget; /**< milliseconds */
     const char *numeric, *attention;
-    bool allow_slow;
+    bool allow_slow, no_cache;
 } es_engine_settings;
 extern const es_option es_engine_option_rows[];
 
