@@ -51,7 +51,7 @@ typedef struct es_engine_options {
     int page;               /**< tokens per KV page, a power of two from 16 to 512 [64] */
     int queue;              /**< requests waiting for a place before submit says ES_BUSY [1024] */
     double step_budget;     /**< seconds that a step may take while someone generates; negative: no bound [three times the
-                                 decode step measured when the engine opens] */
+                                 decode step measured when the engine opens, 20 ms at least] */
     size_t cache;           /**< bytes for recurrent states kept in the prefix cache [an eighth of `memory`]; its KV pages are
                                  those that no sequence needs */
     bool no_cache;          /**< compute every prompt from its first token */

@@ -27,7 +27,7 @@ const es_option es_engine_option_rows[] = {
     {"memory", 0, ES_OPTION_SIZE, "BYTES", FIELD(memory), .min = 1, .max = ES_ANY,
      .help = "bytes for caches and workspaces, like 512M or 8G [from the machine's or cgroup's limit]"},
     {"step-budget", 0, ES_OPTION_FLOAT, "MS", FIELD(step_budget), .min = 0, .max = 1e6,
-     .help = "milliseconds that a step may take while someone generates; prompts are cut to fit; 0 is no bound [three measured decode steps]"},
+     .help = "milliseconds that a step may take while someone generates; prompts are cut to fit; 0 is no bound [three measured decode steps, 20 at least]"},
     {"cache", 0, ES_OPTION_SIZE, "BYTES", FIELD(cache), .min = 1, .max = ES_ANY,
      .help = "bytes for recurrent states kept to go on from [an eighth of --memory]; hybrid models only"},
     {"no-cache", 0, ES_OPTION_FLAG, NULL, FIELD(no_cache), .help = "compute every prompt from its first token"},

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define LEAST_BUDGET 0.020
+
 static double seconds(uint64_t from, uint64_t to)
 {
     return from && to > from ? (double)(to - from) * 1e-9 : 0.0;
@@ -297,7 +299,9 @@ es_status es_engine_measure(es_engine *engine, double budget)
     const double row = rows > 1 && many > one ? (many - one) / (rows - 1) : one / 16;
     engine->scheduler.cost = (es_cost_model){one > row ? one - row : one / 2, row, row * 1e-3};
     engine->info.decode_seconds = one;
-    engine->info.step_budget = budget < 0 ? 0 : budget > 0 ? budget : 3 * one;
+    /* A gap below 20 ms is nobody's concern: a tiny model's prompts need not be cut to crumbs for it. */
+    const double usual = 3 * one > LEAST_BUDGET ? 3 * one : LEAST_BUDGET;
+    engine->info.step_budget = budget < 0 ? 0 : budget > 0 ? budget : usual;
     engine->scheduler.budget = engine->info.step_budget;
     return ES_OK;
 }
