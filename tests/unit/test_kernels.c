@@ -46,6 +46,18 @@ static void avx512_equals_the_reference(void **state)
     compare_set("avx512");
 }
 
+static void avx512vnni_equals_the_reference(void **state)
+{
+    (void)state;
+    compare_set("avx512vnni");
+}
+
+static void amx_equals_the_reference(void **state)
+{
+    (void)state;
+    compare_set("amx");
+}
+
 /* A harness that could not find a fault would prove nothing. */
 static void axpy_wrong_by_one_bit(float a, const float *x, float *y, int32_t n)
 {
@@ -282,6 +294,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(avx2_equals_the_reference),
         cmocka_unit_test(avx512_equals_the_reference),
+        cmocka_unit_test(avx512vnni_equals_the_reference),
+        cmocka_unit_test(amx_equals_the_reference),
         cmocka_unit_test(the_harness_finds_faults),
         cmocka_unit_test(elementary_functions_are_near_the_true_ones),
         cmocka_unit_test(angles_up_to_a_million_are_rounded_once),

@@ -16,6 +16,7 @@ typedef struct product_arguments {
     const uint16_t *w16;
     const float *x[MOST_TOKENS];
     int32_t rows, tokens;
+    bool in_one_go; /* one token: straight from stored weights, where there is such a kernel */
     int64_t columns, blocks;
     int8_t *data, *q;
     float *scale, *sum, *unpacked_scale, *unpacked_offset;
@@ -39,6 +40,10 @@ static void run_product(const es_kernels *kernels, void *arguments, int side)
     if (!a->weights) {
         const es_bf16_rows rows = {a->w16, a->blocks * ES_PRODUCT_BLOCK, a->rows, a->blocks};
         p->bf16(&rows, panel, panels, a->out->side[side]);
+        return;
+    }
+    if (a->in_one_go && p->one[a->type]) {
+        p->one[a->type](a->weights, es_dtype_bytes(a->type, a->columns), a->columns, panel, a->out->side[side]);
         return;
     }
     es_int8_rows rows;
@@ -82,6 +87,10 @@ static void check_products(es_case *c, es_dtype type, bool int8)
             product_arguments a;
             if (!new_product(c, type, int8, ES_PRODUCT_ROWS, token_counts[k], int8 ? wide[w] : any[w], &a)) return;
             es_case_run(c, run_product, &a, "%d tokens, 16 x %d", (int)a.tokens, (int)a.columns);
+            if (!int8 || a.tokens > 1) continue;
+            if (!new_product(c, type, int8, ES_PRODUCT_ROWS, 1, wide[w], &a)) return;
+            a.in_one_go = true;
+            es_case_run(c, run_product, &a, "one token in one go, 16 x %d", (int)a.columns);
         }
     product_arguments a;
     if (!new_product(c, type, int8, ES_PRODUCT_ROWS, 16, MOST_COLUMNS, &a)) return;
@@ -140,9 +149,16 @@ static bool new_attn(es_case *c, int32_t rows, int32_t dim, bool all, attn_argum
         a->valid[r] = all ? ES_ATTN_TILE : es_case_draw(c, 90) - 20;
         lowest[r] = -INFINITY;
     }
-    for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) {
-        a->k[b] = new_bf16(c, (int64_t)dim * ES_ATTN_BLOCK);
-        a->v[b] = new_bf16(c, (int64_t)dim * ES_ATTN_BLOCK);
+    int32_t most = 0;
+    for (int32_t r = 0; r < rows; r++)
+        if (a->valid[r] > most) most = a->valid[r];
+    /* Keys that no row sees were never written: NaN, or not there at all. */
+    for (int b = 0; b * ES_ATTN_BLOCK < most && b < ES_ATTN_TILE_BLOCKS; b++) {
+        uint16_t *k = new_bf16(c, (int64_t)dim * ES_ATTN_BLOCK), *v = new_bf16(c, (int64_t)dim * ES_ATTN_BLOCK);
+        for (int j = 0; j < ES_ATTN_BLOCK && k && v; j++)
+            for (int32_t d = 0; d < dim && b * ES_ATTN_BLOCK + j >= most; d++)
+                k[(d / 2 * ES_ATTN_BLOCK + j) * 2 + d % 2] = v[(j / 2 * dim + d) * 2 + j % 2] = 0x7FC0;
+        a->k[b] = k, a->v[b] = v;
     }
     float *nothing = es_case_alloc(c, (int64_t)rows * dim * (int64_t)sizeof *nothing);
     if (nothing) memset(nothing, 0, (size_t)rows * (size_t)dim * sizeof *nothing);
@@ -156,9 +172,9 @@ static bool new_attn(es_case *c, int32_t rows, int32_t dim, bool all, attn_argum
 void es_check_attn_tile_bf16(es_case *c, es_dtype type)
 {
     (void)type;
-    static const int32_t dims[] = {32, 64, 128, 256}, counts[] = {1, 2, 3, 4, 5, 8, 16, 31};
+    static const int32_t dims[] = {32, 64, 128, 256}, counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31};
     for (int d = 0; d < 4; d++)
-        for (int r = 0; r < 8; r++)
+        for (int r = 0; r < 11; r++)
             for (int all = 0; all < 2; all++) {
                 attn_arguments a;
                 if (!new_attn(c, counts[r], dims[d], all, &a)) return;
