@@ -1,6 +1,6 @@
 /* page.c: results as one HTML file for people: nothing is loaded from anywhere, plots are inline SVG. */
 #include <math.h>
-#include <stdio.h>
+#include <string.h>
 
 #include "check/check.h"
 
@@ -61,7 +61,7 @@ static void put_axes(es_text *out, const es_trial_plot *plot, const scale *s)
             LEFT, place_y(s, pow(10, power)), WIDTH - RIGHT, LEFT - 6, place_y(s, pow(10, power)) + 4, pow(10, power));
     for (int i = 0; i <= 4; i++) {
         const double x = s->x0 + (s->x1 - s->x0) * i / 4;
-        es_text_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.4g</text>", place_x(s, x), HEIGHT - BOTTOM + 16,
+        es_text_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.3g</text>", place_x(s, x), HEIGHT - BOTTOM + 16,
                        i == 0   ? "start"
                        : i == 4 ? "end"
                                 : "middle",
@@ -86,30 +86,30 @@ static void put_plot(es_text *out, const es_trial_plot *plot)
     if (plot->line > 0)
         es_text_printf(out, "<path stroke=\"var(--fail)\" stroke-dasharray=\"5 4\" d=\"M%d %.1fH%d\"/>", LEFT,
                        place_y(&s, plot->line), WIDTH - RIGHT);
-    es_text_puts(out, "<path fill=\"none\" stroke=\"var(--mark)\" stroke-width=\"2.4\" stroke-linecap=\"round\" d=\"");
+    es_text_puts(out, "<path fill=\"none\" stroke=\"var(--mark)\" stroke-width=\"3.6\" stroke-linecap=\"round\" d=\"");
     for (size_t i = 0; i < plot->x.count; i++)
         es_text_printf(out, "M%.1f %.1fh0", place_x(&s, plot->x.item[i]), place_y(&s, plot->y.item[i]));
     es_text_puts(out, "\"/></svg>");
 }
 
-/* "gap_max_ms" reads "gap max" with its unit behind the number. */
+/* "gap_max_ms" reads "gap max" with its unit behind the number; "tokens_per_s" keeps its own. */
+static size_t unit_place(const char *name)
+{
+    const size_t n = strlen(name);
+    if (n > 6 && strcmp(name + n - 6, "_per_s") == 0) return n;
+    if (n > 3 && strcmp(name + n - 3, "_ms") == 0) return n - 3;
+    return n > 2 && strcmp(name + n - 2, "_s") == 0 ? n - 2 : n;
+}
+
 static void put_figure(es_text *out, const es_trial_figure *figure)
 {
-    const char *name = figure->name;
-    size_t n = 0, cut = 0;
-    for (; name[n]; n++)
-        if (name[n] == '_') cut = n;
-    const char *unit =
-        cut && ((name[cut + 1] == 'm' && name[cut + 2] == 's' && !name[cut + 3]) || (name[cut + 1] == 's' && !name[cut + 2]))
-            ? name + cut + 1
-            : "";
+    const size_t cut = unit_place(figure->name);
+    const char *unit = figure->name[cut] ? figure->name + cut + 1 : "";
     es_text_puts(out, "<div><dt>");
-    for (size_t i = 0; i < (*unit ? cut : n); i++) es_text_putc(out, name[i] == '_' ? ' ' : name[i]);
+    for (size_t i = 0; i < cut; i++) es_text_putc(out, figure->name[i] == '_' ? ' ' : figure->name[i]);
     const double x = figure->value;
-    if (x == floor(x) && fabs(x) < 1e9)
-        es_text_printf(out, "</dt><dd>%.0f %s</dd></div>", x, unit);
-    else
-        es_text_printf(out, "</dt><dd>%.*f %s</dd></div>", fabs(x) < 10 ? 3 : 1, x, unit);
+    if (x == floor(x) && fabs(x) < 1e9) es_text_printf(out, "</dt><dd>%.0f %s</dd></div>", x, unit);
+    else es_text_printf(out, "</dt><dd>%.*f %s</dd></div>", fabs(x) < 10 ? 3 : 1, x, unit);
 }
 
 static void put_phase(es_text *out, const es_trial_result *r)

@@ -122,7 +122,7 @@ static void judge_reuse(es_trial *c, es_trial_result *r, const es_transcript *co
                         double after)
 {
     const bool told = next->cached_tokens >= 0;
-    const double share = told ? (double)next->cached_tokens / (double)cold->prompt_tokens : 0;
+    const double share = told ? fmin((double)next->cached_tokens / (double)cold->prompt_tokens, 1) : 0;
     es_trial_figure_add(r, "prompt_tokens", (double)cold->prompt_tokens);
     if (told) es_trial_figure_add(r, "cached_tokens", (double)next->cached_tokens);
     if (told) es_trial_figure_add(r, "reused_share", share);

@@ -235,7 +235,7 @@ def fake(*faults):
 
 def check(url, *options, code=None):
     """The results by phase name, and the whole JSON."""
-    done = subprocess.run([BINARY, "check", url, "--json", *options], capture_output=True, text=True, timeout=900)
+    done = subprocess.run([BINARY, "check", url, "--json", *options], capture_output=True, text=True, timeout=1700)
     assert code is None or done.returncode == code, (options, done.returncode, done.stdout[-3000:], done.stderr[-1000:])
     whole = json.loads(done.stdout) if done.stdout else {}
     return {p["name"]: p for p in whole.get("phases", [])}, whole
@@ -346,7 +346,7 @@ def our_server_front_passes():
 
 def our_server_with_a_model_passes():
     with serving.real_server(serving.find_model(), "--ctx", "2048") as server:
-        results, whole = check(server.url, "--quick", "--no-timing", code=0)
+        results, whole = check(server.url, "--quick", "--no-timing", "--limit", "1200", code=0)
         assert whole["failed"] == 0
         assert results["truncation"]["figures"]["completion_tokens"] == 128
         assert results["repeatability"]["figures"]["logprobs"] > 0
