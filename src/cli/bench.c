@@ -34,7 +34,7 @@ static const es_option_group groups[] = {{NULL, own, 0}, {0}};
 static int bench(int argc, char **argv);
 const es_command es_command_bench = {
     "bench", "measure kernels, steps and prompts on this machine",
-    "`bench decode`, `bench prefill`, `bench batch` and `bench make-model` have options of their own (bench decode --help). "
+    "`bench decode`, `bench prefill`, `bench batch`, `bench attention` and `bench make-model` have options of their own (bench decode --help). "
     "What follows is `bench kernels`.\n\n"
     "Runs every kernel on random inputs, compares it with the plain-C reference bit by bit, and times both: the median of "
     "several runs (us), and the best one, from which the rates are taken. GB/s count what has to be read and written at "
@@ -170,6 +170,7 @@ static const struct {
     {"decode", &es_command_bench_decode},
     {"prefill", &es_command_bench_prefill},
     {"batch", &es_command_bench_batch},
+    {"attention", &es_command_bench_attention},
     {"make-model", &es_command_bench_make_model},
 };
 

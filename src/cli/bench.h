@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "base/error.h"
 #include "cli/options.h"
 
 extern const es_command es_command_bench_make_model;
@@ -14,6 +15,10 @@ extern const es_command es_command_bench_attention;
 
 /** {"cpu", "cores", "instruction_sets"} of this machine; NULL without memory. */
 json_t *es_bench_machine(void);
+
+enum { ES_BENCH_MOST_DEPTHS = 32 };
+/** The numbers of a list like "0,16384,100K"; at least one. */
+es_status es_bench_depths(const char *text, int64_t depth[ES_BENCH_MOST_DEPTHS], int *depths);
 
 /** The median, the least and the greatest of some seconds; sorts them. */
 typedef struct es_bench_spread {

@@ -13,7 +13,7 @@
 #include "cli/commands.h"
 #include "cli/settings.h"
 
-enum { MOST_DEPTHS = 32, MOST_RUNS = 1000 };
+enum { MOST_RUNS = 1000 };
 
 typedef struct settings {
     es_model_settings model;
@@ -72,26 +72,27 @@ typedef struct run {
     const es_command *command;
     const char *name;
     const settings *settings;
-    int64_t depth[MOST_DEPTHS];
+    int64_t depth[ES_BENCH_MOST_DEPTHS];
     int depths;
     int32_t sequences, tokens, chunk; /* tokens of each sequence in a row; most of them in a step */
     es_limits limits;
     json_t *rows;
 } run;
 
-static es_status parse_depths(const char *text, run *r)
+es_status es_bench_depths(const char *text, int64_t depth[ES_BENCH_MOST_DEPTHS], int *depths)
 {
+    *depths = 0;
     for (const char *at = text; *at;) {
         char item[24];
         const size_t bytes = strcspn(at, ",");
-        if (r->depths == MOST_DEPTHS) return es_fail(ES_INVALID, "--depth: more than %d depths", MOST_DEPTHS);
+        if (*depths == ES_BENCH_MOST_DEPTHS) return es_fail(ES_INVALID, "--depth: more than %d depths", ES_BENCH_MOST_DEPTHS);
         snprintf(item, sizeof item, "%.*s", (int)(bytes < sizeof item ? bytes : sizeof item), at);
-        if (bytes >= sizeof item || !es_parse_size(item, &r->depth[r->depths]) || r->depth[r->depths] > 1 << 30)
+        if (bytes >= sizeof item || !es_parse_size(item, &depth[*depths]) || depth[*depths] > 1 << 30)
             return es_fail(ES_INVALID, "--depth %s: a list of numbers like 0,16384,100K is expected", text);
-        r->depths++;
+        (*depths)++;
         at += bytes + (at[bytes] == ',');
     }
-    return r->depths ? ES_OK : es_fail(ES_INVALID, "--depth: the list is empty");
+    return *depths ? ES_OK : es_fail(ES_INVALID, "--depth: the list is empty");
 }
 
 static double cpu_seconds(void)
@@ -208,7 +209,7 @@ static es_status run_model(run *r)
     const settings *s = r->settings;
     es_rig_sizes sizes = {.sequences = r->sequences, .page = (int32_t)s->page, .rows = r->sequences * r->chunk,
                           .threads = s->threads == ES_UNSET ? 0 : (int)s->threads};
-    ES_TRY(parse_depths(s->depth, r));
+    ES_TRY(es_bench_depths(s->depth, r->depth, &r->depths));
     for (int i = 0; i < r->depths; i++)
         if (r->depth[i] + r->tokens > sizes.context) sizes.context = r->depth[i] + r->tokens;
     if (s->page & (s->page - 1)) return es_fail(ES_INVALID, "--page: must be a power of two from 16 to 512");

@@ -69,6 +69,16 @@ def check_llamacpp(model):
     assert answer["usage"]["completion_tokens"] >= 1
 
 
+for numeric in ["f32", "bf16"]:
+    answer = run("bench", "attention", "--heads", "4/2/64", "--batch", "2", "--depth", "1,300", "--numeric", numeric, "--runs", "2",
+                 "--threads", "2", "--json")
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)["rows"]
+    assert [row["depth"] for row in rows] == [1, 300] and all(row["tokens_per_second"] > 0 for row in rows)
+    assert rows[1]["bytes"] == 300 * 2 * 2 * 2 * 64 * (4 if numeric == "f32" else 2)
+for heads in ["5/2/64", "0/0/0", "4/2", "4/2/64/1", "x"]:
+    assert run("bench", "attention", "--heads", heads).returncode == 2
+
 with tempfile.TemporaryDirectory() as folder:
     for shape in ["tiny-hybrid", "tiny-dense"]:
         for kind in ["q4_k_m", "bf16"]:

@@ -213,9 +213,15 @@ static void bf16_product(const es_bf16_rows *rows, const es_panel *panel, int32_
             bf16_token(rows, &panel[p], t, out + (p * ES_PANEL_TOKENS + t) * ES_PRODUCT_ROWS);
 }
 
-/* The scales of sixteen rows, one block's: halves `stride` bytes apart. Rows past `count` repeat the first one. */
+/* The scales of sixteen rows, one block's: halves `stride` bytes apart, with at least two bytes of the block after each. Rows
+ * past `count` repeat the first one. Sixteen stores of two bytes, loaded as one, would wait for the stores to reach the cache. */
 INLINE __m512 sixteen_halves(const uint8_t *first, size_t stride, int32_t count)
 {
+    if (count == 16 && stride <= (size_t)1 << 26) {
+        const __m512i r = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+        const __m512i words = _mm512_i32gather_epi32(_mm512_mullo_epi32(r, _mm512_set1_epi32((int)stride)), first, 1);
+        return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+    }
     uint16_t halves[16];
     for (int32_t r = 0; r < 16; r++) memcpy(&halves[r], first + (r < count ? (size_t)r * stride : 0), 2);
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)halves));
