@@ -172,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
         if body.get("stream"):
             self.stream(body, made, finish, usage)
             return
-        time.sleep(0.002)
+        time.sleep(0.15 if body["max_tokens"] == 8 else 0.002)  # the overload phase asks for 8: let them pile up
         choice = {"index": 0, "message": {"role": "assistant", "content": "".join(made)}, "finish_reason": finish,
                   "logprobs": {"content": logprobs}}
         if self.fault("does not finish"):
