@@ -20,6 +20,7 @@
 #define MOST_CHECKPOINTS 256
 #define MOST_TAILS 1024 /* partly filled pages that the prefix cache remembers besides */
 #define IDLE_FACTOR 2.0
+#define LEAST_IDLE 0.1
 
 es_request es_request_defaults(const es_model *model)
 {
@@ -141,7 +142,8 @@ static es_status build(es_engine *engine, es_engine_options *o)
     engine->info.fingerprint = engine->fingerprint;
     engine->queue = o->queue;
     engine->limits = (es_sequence_limits){engine->model, engine->info.context, o->page, engine->model->config.attention_layers > 0};
-    engine->scheduler = (es_scheduler){.idle_factor = IDLE_FACTOR, .most_rows = sizes.rows, .most_chunk = o->chunk,
+    engine->scheduler = (es_scheduler){.idle_factor = IDLE_FACTOR, .least_idle = LEAST_IDLE,
+                                       .most_rows = sizes.rows, .most_chunk = o->chunk,
                                        .last_chunk = o->chunk / 4};
     return es_engine_measure(engine, o->step_budget);
 }

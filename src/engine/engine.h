@@ -28,6 +28,7 @@ struct es_engine {
     es_pages pages, slots;
     es_prefix *prefix;
     bool recurrent, no_cache;
+    bool own_budget;            /**< the step budget is the engine's own choice, not an option's */
     es_sampler sampler;
     es_sequence_limits limits;
     es_scheduler scheduler;

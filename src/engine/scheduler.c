@@ -79,7 +79,8 @@ int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
 {
     double used = s->cost.base;
     const int32_t decodes = plan_decodes(s, jobs, count, &used);
-    const double budget = decodes ? s->budget : s->budget * s->idle_factor;
+    double budget = s->budget;
+    if (!decodes) budget = s->budget * s->idle_factor > s->least_idle ? s->budget * s->idle_factor : s->least_idle;
     int64_t most = s->last_chunk + s->last_chunk / 2;
     if (most < LEAST_CHUNK) most = LEAST_CHUNK;
     if (s->budget <= 0 || most > s->most_chunk) most = s->most_chunk;

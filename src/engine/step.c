@@ -248,6 +248,18 @@ static int64_t plan_step(es_engine *engine)
     return prompt_rows;
 }
 
+/* A budget of three decode steps means steps as they are now: what was measured at start, on a busy machine perhaps, is only
+ * its ceiling. */
+static void follow_decode_time(es_engine *engine)
+{
+    const es_cost_model *cost = &engine->scheduler.cost;
+    const double usual = 3 * (cost->base + cost->row);
+    if (!engine->own_budget) return;
+    engine->scheduler.budget = usual > engine->info.step_budget ? engine->info.step_budget
+                             : usual < LEAST_BUDGET            ? LEAST_BUDGET
+                                                               : usual;
+}
+
 void es_engine_step(es_engine *engine)
 {
     const uint64_t start = es_clock_now(&engine->clock);
@@ -264,6 +276,7 @@ void es_engine_step(es_engine *engine)
     }
     const uint64_t took = es_clock_now(&engine->clock) - start;
     es_scheduler_learn(&engine->scheduler, engine->jobs, jobs, (double)took * 1e-9);
+    follow_decode_time(engine);
     atomic_fetch_add(&engine->counters.steps, 1);
     atomic_fetch_add(&engine->counters.prompt_tokens, (uint64_t)prompt_rows);
     atomic_store(&engine->counters.step_nanoseconds, took);
@@ -303,5 +316,6 @@ es_status es_engine_measure(es_engine *engine, double budget)
     const double usual = 3 * one > LEAST_BUDGET ? 3 * one : LEAST_BUDGET;
     engine->info.step_budget = budget < 0 ? 0 : budget > 0 ? budget : usual;
     engine->scheduler.budget = engine->info.step_budget;
+    engine->own_budget = budget == 0;
     return ES_OK;
 }
