@@ -307,6 +307,11 @@ def what_a_model_cannot_recall_is_told_and_not_judged():
         assert found["verdict"] == "unsupported" and "0 of 3" in found["note"] and whole["unsupported"] == 1
 
 
+def said(text):
+    """Whether any word of the fake server's answers, which differ from run to run, is in the text."""
+    return any(f"{word} " in text for word in NAMES)
+
+
 def reports_are_whole_and_quote_nobody():
     with fake("no [DONE]") as url, tempfile.TemporaryDirectory() as folder:
         junit, html = os.path.join(folder, "a.xml"), os.path.join(folder, "a.html")
@@ -318,9 +323,9 @@ def reports_are_whole_and_quote_nobody():
         page = open(html, encoding="utf8").read()
         assert "<svg" in page and "http" not in page.replace(url, "") and page.count("<section") == 4
         everything = done.stdout + done.stderr + page + open(junit, encoding="utf8").read()
-        assert "miller" not in everything and "bravo" not in everything
+        assert "miller" not in everything and not said(everything)
         loud = subprocess.run([BINARY, "check", url, *options[:4], "--verbose"], capture_output=True, text=True, timeout=300)
-        assert "miller" in loud.stderr and "bravo" in loud.stderr and "miller" not in loud.stdout
+        assert "miller" in loud.stderr and said(loud.stderr) and "miller" not in loud.stdout
 
 
 def bad_use_and_nobody_there_end_with_code_2():
