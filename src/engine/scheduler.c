@@ -75,12 +75,19 @@ static int32_t plan_decodes(const es_scheduler *s, es_job *jobs, int32_t count, 
     return rows;
 }
 
+/* While nobody generates, three quarters of a step at least should be work on prompts, not its base. */
+static double idle_budget(const es_scheduler *s)
+{
+    double budget = s->budget * s->idle_factor;
+    if (budget < s->least_idle) budget = s->least_idle;
+    return budget < 4 * s->cost.base ? 4 * s->cost.base : budget;
+}
+
 int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
 {
     double used = s->cost.base;
     const int32_t decodes = plan_decodes(s, jobs, count, &used);
-    double budget = s->budget;
-    if (!decodes) budget = s->budget * s->idle_factor > s->least_idle ? s->budget * s->idle_factor : s->least_idle;
+    const double budget = decodes ? s->budget : idle_budget(s);
     int64_t most = s->last_chunk + s->last_chunk / 2;
     if (most < LEAST_CHUNK) most = LEAST_CHUNK;
     if (s->budget <= 0 || most > s->most_chunk) most = s->most_chunk;

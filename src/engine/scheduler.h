@@ -32,7 +32,7 @@ typedef struct es_scheduler {
     es_cost_model cost;
     double budget;      /**< seconds of a step while someone generates; 0 = no bound */
     double idle_factor; /**< times the budget while nobody does: only somebody new would wait */
-    double least_idle;  /**< seconds that a step may take then in any case */
+    double least_idle;  /**< seconds that a step may take then in any case, as it may four times its base cost */
     int32_t most_rows;  /**< rows of a step */
     int32_t most_chunk; /**< prompt rows of a step */
     int32_t last_chunk; /**< prompt rows of the last step that had any */
