@@ -8,27 +8,11 @@
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/math.h"
+#include "device/cpu/x86/exp_body.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define GROUP 32 /* inputs of one tile step */
 #define ROWS 4
-
-INLINE v16 exp16(v16 x)
-{
-    const v16 t = v_fma(x, v_set(ES_EXP_LOG2E), v_set(ES_EXP_ROUND));
-    const v16 n = v_sub(t, v_set(ES_EXP_ROUND));
-    v16 r = v_fma(n, v_set(-ES_EXP_LN2_HIGH), x);
-    r = v_fma(n, v_set(-ES_EXP_LN2_LOW), r);
-    v16 p = v_set(ES_EXP_C7);
-    p = v_fma(p, r, v_set(ES_EXP_C6));
-    p = v_fma(p, r, v_set(ES_EXP_C5));
-    p = v_fma(p, r, v_set(ES_EXP_C4));
-    p = v_fma(p, r, v_set(ES_EXP_C3));
-    p = v_fma(p, r, v_set(ES_EXP_C2));
-    p = v_fma(p, r, v_set(1.0f));
-    p = v_fma(p, r, v_set(1.0f));
-    return v_clamp_exp(v_mul(p, v_power_of_two(t)), x, ES_EXP_LOWEST, ES_EXP_HIGHEST);
-}
 
 /* To bfloat16 and back: ties to even. The values are exponentials: no NaN can come but from a NaN. */
 INLINE v16 round_bf16(v16 x)
@@ -96,7 +80,7 @@ INLINE float softmax(const es_attn_tile *tile, int32_t row, int32_t valid, int32
     v16 sum = v_mul(v_load(l), v_set(correction));
     for (int32_t j = 0; j < most; j += ES_LANES) {
         v16 e = v_set(0.0f);
-        if (j < valid) e = round_bf16(exp16(v_sub(v_load(p + j), v_set(m))));
+        if (j < valid) e = round_bf16(v_exp(v_sub(v_load(p + j), v_set(m))));
         if (valid - j < ES_LANES) e = v_keep_first(e, valid - j > 0 ? valid - j : 0, v_set(0.0f));
         v_store(p + j, e);
         if (j < valid) sum = v_add(sum, e);

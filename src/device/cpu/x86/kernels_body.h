@@ -5,25 +5,9 @@
  * which no sum can see: every output has its own accumulator from its first element to its last. */
 #include "device/cpu/kernels.h"
 #include "device/cpu/math.h"
+#include "device/cpu/x86/exp_body.h"
 
 #define INLINE static inline __attribute__((always_inline))
-
-INLINE v16 v_exp(v16 x)
-{
-    const v16 t = v_fma(x, v_set(ES_EXP_LOG2E), v_set(ES_EXP_ROUND));
-    const v16 n = v_sub(t, v_set(ES_EXP_ROUND));
-    v16 r = v_fma(n, v_set(-ES_EXP_LN2_HIGH), x);
-    r = v_fma(n, v_set(-ES_EXP_LN2_LOW), r);
-    v16 p = v_set(ES_EXP_C7);
-    p = v_fma(p, r, v_set(ES_EXP_C6));
-    p = v_fma(p, r, v_set(ES_EXP_C5));
-    p = v_fma(p, r, v_set(ES_EXP_C4));
-    p = v_fma(p, r, v_set(ES_EXP_C3));
-    p = v_fma(p, r, v_set(ES_EXP_C2));
-    p = v_fma(p, r, v_set(1.0f));
-    p = v_fma(p, r, v_set(1.0f));
-    return v_clamp_exp(v_mul(p, v_power_of_two(t)), x, ES_EXP_LOWEST, ES_EXP_HIGHEST);
-}
 
 INLINE v16 v_one_plus_exp_minus(v16 x)
 {
