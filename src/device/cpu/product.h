@@ -77,6 +77,10 @@ void es_products_amx(es_products *products);
 /** Fills in `one`; part of es_products_avx512(). */
 void es_one_token_avx512(es_products *products);
 
+/** The products of more than one token, for es_products_avx512(); bf16 wants sixteen rows. */
+void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
+void es_several_tokens_bf16(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out);
+
 /** The VNNI product, to which the AMX one hands single tokens. */
 void es_product_int8_vnni(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
 

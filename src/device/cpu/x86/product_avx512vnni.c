@@ -1,7 +1,8 @@
 /* product_avx512vnni.c: the products of modes bf16 and int8 with AVX-512 and VNNI, sixteen weight rows in the lanes.
  *
- * One token at a time: this serves decoding, and machines without AMX. A block of 32 integers of 16 rows is multiplied by
- * VNNI, its sums are brought into row order, and one fused step adds them to the sixteen accumulators. */
+ * Here stands what encodes tokens and unpacks weights, and the products of a single token: a block of 32 integers of 16 rows
+ * is multiplied by VNNI, its sums are brought into row order, and one fused step adds them to the sixteen accumulators.
+ * Several tokens go through several_tokens_avx512vnni.c. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -24,10 +25,8 @@ static void encode_int8(const float *const *x, int32_t tokens, int64_t columns, 
             m = _mm512_max_ps(_mm512_and_ps(high, magnitude), m);
             const float most = _mm512_reduce_max_ps(m);
             const __m512 inverse = _mm512_set1_ps(most > 0 ? 127.0f / most : 0.0f);
-            const __m512i q0 = _mm512_cvtps_epi32(
-                _mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(low, inverse), lowest), highest));
-            const __m512i q1 = _mm512_cvtps_epi32(
-                _mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(high, inverse), lowest), highest));
+            const __m512i q0 = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(low, inverse), lowest), highest));
+            const __m512i q1 = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(high, inverse), lowest), highest));
             int32_t quads[8];
             _mm_storeu_si128((__m128i *)quads, _mm512_cvtepi32_epi8(q0));
             _mm_storeu_si128((__m128i *)(quads + 4), _mm512_cvtepi32_epi8(q1));
@@ -72,7 +71,8 @@ INLINE __m512i sums_of_rows(const __m512i z[8])
 {
     __m512i pair[4], quad[2];
     for (int i = 0; i < 4; i++)
-        pair[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(z[2 * i], z[2 * i + 1]), _mm512_unpackhi_epi32(z[2 * i], z[2 * i + 1]));
+        pair[i] =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(z[2 * i], z[2 * i + 1]), _mm512_unpackhi_epi32(z[2 * i], z[2 * i + 1]));
     for (int i = 0; i < 2; i++)
         quad[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(pair[2 * i], pair[2 * i + 1]),
                                    _mm512_unpackhi_epi64(pair[2 * i], pair[2 * i + 1]));
@@ -109,51 +109,38 @@ INLINE int32_t sum_of_bytes(__m256i x)
     return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xB1)));
 }
 
-/* One token's 32 integers of a block, brought side by side. */
-INLINE __m256i token_block(const es_panel *panel, int64_t block, int32_t t)
-{
-    const int32_t n = panel->tokens;
-    const int8_t *x = (const int8_t *)panel->data + (block * 8 * n + t) * 4;
-    if (n == 1) return _mm256_loadu_si256((const __m256i *)x);
-    int32_t quads[8];
-    for (int i = 0; i < 8; i++) memcpy(&quads[i], x + i * n * 4, 4);
-    return _mm256_loadu_si256((const __m256i *)quads);
-}
-
-INLINE void int8_token(const es_int8_rows *rows, const es_panel *panel, int32_t t, float *out, const int halves)
+/* The panel's only token. */
+INLINE void int8_token(const es_int8_rows *rows, const es_panel *panel, float *out, const int halves)
 {
     __m512 acc = _mm512_setzero_ps();
-    const int32_t n = panel->tokens;
     for (int64_t b = 0; b < rows->blocks; b++) {
         const int8_t *q = rows->q + b * rows->block_stride;
-        const __m256i x = token_block(panel, b, t);
-        const __m512 x_scale = _mm512_set1_ps(panel->scale[b * n + t]);
+        const __m256i x = _mm256_loadu_si256((const __m256i *)((const int8_t *)panel->data + b * ES_PRODUCT_BLOCK));
+        const __m512 x_scale = _mm512_set1_ps(panel->scale[b]);
         for (int h = 0; h < halves; h++) {
             const __m256i half = halves == 1 ? x
-                               : h == 0     ? _mm256_inserti128_si256(_mm256_setzero_si256(), _mm256_castsi256_si128(x), 0)
-                                            : _mm256_inserti128_si256(_mm256_setzero_si256(), _mm256_extracti128_si256(x, 1), 1);
-            const int32_t sum = halves == 1 ? (int32_t)panel->sum[b * n + t] : sum_of_bytes(half);
+                                 : h == 0    ? _mm256_inserti128_si256(_mm256_setzero_si256(), _mm256_castsi256_si128(x), 0)
+                                          : _mm256_inserti128_si256(_mm256_setzero_si256(), _mm256_extracti128_si256(x, 1), 1);
+            const int32_t sum = halves == 1 ? (int32_t)panel->sum[b] : sum_of_bytes(half);
             const __m512i dots = block_sums(q, rows->row_stride, _mm512_broadcast_i64x4(half), sum);
             const __m512 w_scale = _mm512_loadu_ps(rows->scale + (b * halves + h) * ES_PRODUCT_ROWS);
             acc = _mm512_fmadd_ps(_mm512_mul_ps(w_scale, x_scale), _mm512_cvtepi32_ps(dots), acc);
         }
         if (rows->offset)
             acc = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(rows->offset + b * ES_PRODUCT_ROWS), x_scale),
-                                  _mm512_set1_ps(panel->sum[b * n + t]), acc);
+                                  _mm512_set1_ps(panel->sum[b]), acc);
     }
     _mm512_mask_storeu_ps(out, (__mmask16)((1u << rows->rows) - 1), acc);
 }
 
 void es_product_int8_vnni(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
-    for (int32_t p = 0; p < panels; p++)
-        for (int32_t t = 0; t < panel[p].tokens; t++) {
-            float *place = out + (p * ES_PANEL_TOKENS + t) * ES_PRODUCT_ROWS;
-            if (rows->halves == 1)
-                int8_token(rows, &panel[p], t, place, 1);
-            else
-                int8_token(rows, &panel[p], t, place, 2);
-        }
+    if (panels > 1 || panel->tokens > 1)
+        es_several_tokens_int8(rows, panel, panels, out);
+    else if (rows->halves == 1)
+        int8_token(rows, panel, out, 1);
+    else
+        int8_token(rows, panel, out, 2);
 }
 
 /* Sixteen rows of sixteen pairs become sixteen registers of one pair of each row. */
@@ -171,11 +158,13 @@ INLINE void transpose_pairs(__m512i z[16])
         }
     for (int k = 0; k < 4; k++) {
         a[k] = _mm512_shuffle_i32x4(b[k], b[4 + k], 0x88), a[4 + k] = _mm512_shuffle_i32x4(b[k], b[4 + k], 0xDD);
-        a[8 + k] = _mm512_shuffle_i32x4(b[8 + k], b[12 + k], 0x88), a[12 + k] = _mm512_shuffle_i32x4(b[8 + k], b[12 + k], 0xDD);
+        a[8 + k] = _mm512_shuffle_i32x4(b[8 + k], b[12 + k], 0x88),
+              a[12 + k] = _mm512_shuffle_i32x4(b[8 + k], b[12 + k], 0xDD);
     }
     for (int k = 0; k < 4; k++) {
         z[k] = _mm512_shuffle_i32x4(a[k], a[8 + k], 0x88), z[8 + k] = _mm512_shuffle_i32x4(a[k], a[8 + k], 0xDD);
-        z[4 + k] = _mm512_shuffle_i32x4(a[4 + k], a[12 + k], 0x88), z[12 + k] = _mm512_shuffle_i32x4(a[4 + k], a[12 + k], 0xDD);
+        z[4 + k] = _mm512_shuffle_i32x4(a[4 + k], a[12 + k], 0x88),
+              z[12 + k] = _mm512_shuffle_i32x4(a[4 + k], a[12 + k], 0xDD);
     }
 }
 
@@ -199,7 +188,8 @@ static void bf16_token(const es_bf16_rows *rows, const es_panel *panel, int32_t 
         __m512 e = _mm512_setzero_ps(), o = _mm512_setzero_ps();
         for (int i = 0; i < 16; i++) {
             e = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(z[i], 16)), _mm512_set1_ps(bf16_at(x + i * n * 2)), e);
-            o = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(z[i], odd)), _mm512_set1_ps(bf16_at(x + i * n * 2 + 1)), o);
+            o = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(z[i], odd)), _mm512_set1_ps(bf16_at(x + i * n * 2 + 1)),
+                                o);
         }
         c = _mm512_add_ps(c, _mm512_add_ps(e, o));
     }
@@ -208,13 +198,19 @@ static void bf16_token(const es_bf16_rows *rows, const es_panel *panel, int32_t 
 
 static void bf16_product(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
+    /* Rows that are not there cannot be read, and there is one such block in a matrix at most. */
+    if (rows->rows == ES_PRODUCT_ROWS && (panels > 1 || panel->tokens > 1)) {
+        es_several_tokens_bf16(rows, panel, panels, out);
+        return;
+    }
     for (int32_t p = 0; p < panels; p++)
         for (int32_t t = 0; t < panel[p].tokens; t++)
             bf16_token(rows, &panel[p], t, out + (p * ES_PANEL_TOKENS + t) * ES_PRODUCT_ROWS);
 }
 
 /* The scales of sixteen rows, one block's: halves `stride` bytes apart, with at least two bytes of the block after each. Rows
- * past `count` repeat the first one. Sixteen stores of two bytes, loaded as one, would wait for the stores to reach the cache. */
+ * past `count` repeat the first one. Sixteen stores of two bytes, loaded as one, would wait for the stores to reach the cache.
+ */
 INLINE __m512 sixteen_halves(const uint8_t *first, size_t stride, int32_t count)
 {
     if (count == 16 && stride <= (size_t)1 << 26) {
@@ -237,7 +233,8 @@ static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64
     for (int64_t b = 0; b < blocks; b++)
         _mm512_storeu_ps(room->scale + b * ES_PRODUCT_ROWS,
                          sixteen_halves(rows + (size_t)b * sizeof(es_block_q8_0), row_bytes, count));
-    *out = (es_int8_rows){(const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL};
+    *out = (es_int8_rows){
+        (const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL};
     if (count == ES_PRODUCT_ROWS) return;
     for (int32_t r = 0; r < ES_PRODUCT_ROWS; r++)
         for (int64_t b = 0; b < blocks; b++) {
@@ -306,23 +303,23 @@ INLINE void put_column(float *column, __m256 values)
     for (int g = 0; g < 8; g++) column[g * ES_PRODUCT_ROWS] = v[g];
 }
 
-#define UNPACK_K(name, block_type)                                                                                        \
-    static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns,                         \
-                              const es_unpack_room *room, es_int8_rows *out)                                              \
-    {                                                                                                                     \
-        if (count < ES_PRODUCT_ROWS) memset(room->q, 0, (size_t)columns * ES_PRODUCT_ROWS);                               \
-        for (int32_t r = 0; r < count; r++) {                                                                             \
-            const block_type *b = (const void *)((const uint8_t *)data + (size_t)r * row_bytes);                          \
-            for (int64_t i = 0; i < columns / 256; i++) {                                                                 \
-                __m256 scale, offset;                                                                                     \
-                row_##name(&b[i], room->q + r * columns + i * 256);                                                       \
-                k_factors(b[i].scales, b[i].d, b[i].m, &scale, &offset);                                                  \
-                put_column(room->scale + i * 8 * ES_PRODUCT_ROWS + r, scale);                                             \
-                put_column(room->offset + i * 8 * ES_PRODUCT_ROWS + r, offset);                                           \
-            }                                                                                                             \
-        }                                                                                                                 \
-        *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 1, room->scale,      \
-                              room->offset};                                                                              \
+#define UNPACK_K(name, block_type)                                                                                            \
+    static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room, \
+                              es_int8_rows *out)                                                                              \
+    {                                                                                                                         \
+        if (count < ES_PRODUCT_ROWS) memset(room->q, 0, (size_t)columns *ES_PRODUCT_ROWS);                                    \
+        for (int32_t r = 0; r < count; r++) {                                                                                 \
+            const block_type *b = (const void *)((const uint8_t *)data + (size_t)r * row_bytes);                              \
+            for (int64_t i = 0; i < columns / 256; i++) {                                                                     \
+                __m256 scale, offset;                                                                                         \
+                row_##name(&b[i], room->q + r * columns + i * 256);                                                           \
+                k_factors(b[i].scales, b[i].d, b[i].m, &scale, &offset);                                                      \
+                put_column(room->scale + i * 8 * ES_PRODUCT_ROWS + r, scale);                                                 \
+                put_column(room->offset + i * 8 * ES_PRODUCT_ROWS + r, offset);                                               \
+            }                                                                                                                 \
+        }                                                                                                                     \
+        *out = (es_int8_rows){room->q, columns,     ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK,                      \
+                              1,       room->scale, room->offset};                                                            \
     }
 UNPACK_K(q4_k, es_block_q4_k)
 UNPACK_K(q5_k, es_block_q5_k)
@@ -375,26 +372,26 @@ INLINE __m256i ints_q5_1(const es_block_q5_1 *b)
     return _mm256_or_si256(nibbles(b->q), fifth_bits(b->high));
 }
 
-#define UNPACK_32(name, block_type, offset_at)                                                                            \
-    static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns,                         \
-                              const es_unpack_room *room, es_int8_rows *out)                                              \
-    {                                                                                                                     \
-        const int64_t blocks = columns / ES_PRODUCT_BLOCK;                                                                \
-        const uint8_t *rows = data;                                                                                       \
-        if (count < ES_PRODUCT_ROWS) memset(room->q, 0, (size_t)columns * ES_PRODUCT_ROWS);                               \
-        for (int32_t r = 0; r < count; r++) {                                                                             \
-            const block_type *b = (const void *)(rows + (size_t)r * row_bytes);                                           \
-            for (int64_t i = 0; i < blocks; i++)                                                                          \
-                _mm256_storeu_si256((__m256i *)(room->q + r * columns + i * ES_PRODUCT_BLOCK), ints_##name(&b[i]));       \
-        }                                                                                                                 \
-        for (int64_t i = 0; i < blocks; i++) {                                                                            \
-            const uint8_t *at = rows + (size_t)i * sizeof(block_type);                                                    \
-            _mm512_storeu_ps(room->scale + i * ES_PRODUCT_ROWS, sixteen_halves(at, row_bytes, count));                    \
-            if (offset_at)                                                                                                \
-                _mm512_storeu_ps(room->offset + i * ES_PRODUCT_ROWS, sixteen_halves(at + (offset_at), row_bytes, count)); \
-        }                                                                                                                 \
-        *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale,                          \
-                              (offset_at) ? room->offset : NULL};                                                         \
+#define UNPACK_32(name, block_type, offset_at)                                                                                \
+    static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room, \
+                              es_int8_rows *out)                                                                              \
+    {                                                                                                                         \
+        const int64_t blocks = columns / ES_PRODUCT_BLOCK;                                                                    \
+        const uint8_t *rows = data;                                                                                           \
+        if (count < ES_PRODUCT_ROWS) memset(room->q, 0, (size_t)columns *ES_PRODUCT_ROWS);                                    \
+        for (int32_t r = 0; r < count; r++) {                                                                                 \
+            const block_type *b = (const void *)(rows + (size_t)r * row_bytes);                                               \
+            for (int64_t i = 0; i < blocks; i++)                                                                              \
+                _mm256_storeu_si256((__m256i *)(room->q + r * columns + i * ES_PRODUCT_BLOCK), ints_##name(&b[i]));           \
+        }                                                                                                                     \
+        for (int64_t i = 0; i < blocks; i++) {                                                                                \
+            const uint8_t *at = rows + (size_t)i * sizeof(block_type);                                                        \
+            _mm512_storeu_ps(room->scale + i * ES_PRODUCT_ROWS, sixteen_halves(at, row_bytes, count));                        \
+            if (offset_at)                                                                                                    \
+                _mm512_storeu_ps(room->offset + i * ES_PRODUCT_ROWS, sixteen_halves(at + (offset_at), row_bytes, count));     \
+        }                                                                                                                     \
+        *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count,                                                      \
+                              blocks,  1,       room->scale,      (offset_at) ? room->offset : NULL};                         \
     }
 UNPACK_32(q4_0, es_block_q4_0, 0)
 UNPACK_32(q4_1, es_block_q4_1, 2)

@@ -1,0 +1,198 @@
+/* several_tokens_avx512vnni.c: the products of modes bf16 and int8 for more than one token, where there is no AMX.
+ *
+ * Sixteen weight rows stand in the sixteen lanes, so that no sum ever crosses lanes: four neighbouring inputs (int8) or two
+ * (bf16) of every row are brought into one register, once per block of weights, and then serve all tokens; a token's inputs
+ * are broadcast from the panel. Weights are turned a chunk at a time into a few kilobytes of stack that stay in the
+ * first-level cache, and the accumulators of all tokens pass through `out` between chunks. The sums and their order are
+ * product.h's. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "device/cpu/product.h"
+
+#define INLINE static inline __attribute__((always_inline))
+/* Accumulators are registers only where the loops over them are unrolled. */
+#define UNROLL _Pragma("GCC unroll 8")
+
+enum { INT8_CHUNK = 16, BF16_CHUNK = 8 }; /* blocks of 32 inputs whose weights are turned at once: 8 KiB */
+enum { GROUP = 8 };                       /* tokens whose accumulators are in registers together */
+
+/* Register i of `z` holds four words each of rows i, i + 4, i + 8 and i + 12; register j of `out` holds word j of rows 0
+ * to 15. */
+INLINE void turn_quarters(const __m512i z[4], __m512i out[4])
+{
+    const __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
+    const __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c), out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d), out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* Sixteen bytes of rows r, r + 4, r + 8 and r + 12. */
+INLINE __m512i four_rows(const uint8_t *at, int64_t stride)
+{
+    __m512i z = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)at));
+    z = _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(at + 4 * stride)), 1);
+    z = _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(at + 8 * stride)), 2);
+    return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(at + 12 * stride)), 3);
+}
+
+/* out[j] = bytes [4j, 4j + 4) of sixteen rows, `stride` bytes apart. */
+INLINE void turn(const uint8_t *at, int64_t stride, int registers, __m512i *out)
+{
+    for (int j = 0; j < registers; j += 4) {
+        const __m512i z[4] = {four_rows(at + 4 * j, stride), four_rows(at + stride + 4 * j, stride),
+                              four_rows(at + 2 * stride + 4 * j, stride), four_rows(at + 3 * stride + 4 * j, stride)};
+        turn_quarters(z, out + j);
+    }
+}
+
+/* Σq of each half of a block, of the panel's tokens in the lanes. */
+INLINE void sums_of_panel(const int8_t *x, int32_t n, __m512 half[2])
+{
+    const __m512i ones = _mm512_set1_epi8(1);
+    const __mmask16 some = (__mmask16)((1u << n) - 1);
+    for (int h = 0; h < 2; h++) {
+        __m512i s = _mm512_setzero_si512();
+        for (int j = 4 * h; j < 4 * h + 4; j++)
+            s = _mm512_dpbusd_epi32(s, ones, _mm512_maskz_loadu_epi32(some, x + j * n * 4));
+        half[h] = _mm512_cvtepi32_ps(s);
+    }
+}
+
+INLINE __m512i four_inputs(const int8_t *x)
+{
+    int32_t word;
+    memcpy(&word, x, sizeof word);
+    return _mm512_set1_epi32(word);
+}
+
+/* VNNI multiplies unsigned by signed: w + 128 is unsigned, and 128·Σx comes off again in float32, where both are exact. */
+INLINE __m512 dots(const __m512i *w, const int8_t *x, int32_t n, int count, float sum)
+{
+    __m512i z = _mm512_setzero_si512();
+    UNROLL for (int j = 0; j < count; j++) z = _mm512_dpbusd_epi32(z, w[j], four_inputs(x + j * n * 4));
+    return _mm512_fnmadd_ps(_mm512_set1_ps(sum), _mm512_set1_ps(128.0f), _mm512_cvtepi32_ps(z));
+}
+
+/* Blocks [from, to) for tokens [t, t + count) of a panel; their weights stand in `turned`. */
+INLINE void int8_group(const es_int8_rows *rows, const es_panel *panel, const __m512i *turned, int64_t from, int64_t to,
+                       int32_t t, const int count, const int halves, float *out)
+{
+    const int32_t n = panel->tokens;
+    const __mmask16 some = (__mmask16)((1u << rows->rows) - 1);
+    __m512 acc[GROUP];
+    UNROLL for (int i = 0; i < count; i++) acc[i] =
+        from ? _mm512_maskz_loadu_ps(some, out + (t + i) * ES_PRODUCT_ROWS) : _mm512_setzero_ps();
+    for (int64_t b = from; b < to; b++, turned += 8) {
+        const int8_t *x = (const int8_t *)panel->data + (b * 8 * n + t) * 4;
+        const float *scale = panel->scale + b * n + t, *sum = panel->sum + b * n + t;
+        if (halves == 1) {
+            const __m512 w_scale = _mm512_loadu_ps(rows->scale + b * ES_PRODUCT_ROWS);
+            UNROLL for (int i = 0; i < count; i++) acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(w_scale, _mm512_set1_ps(scale[i])),
+                                                                            dots(turned, x + i * 4, n, 8, sum[i]), acc[i]);
+        } else {
+            float half[2][16];
+            __m512 s[2];
+            sums_of_panel((const int8_t *)panel->data + b * 8 * n * 4, n, s);
+            for (int h = 0; h < 2; h++) _mm512_storeu_ps(half[h], s[h]);
+            UNROLL for (int i = 0; i < count; i++) for (int h = 0; h < 2; h++) acc[i] = _mm512_fmadd_ps(
+                _mm512_mul_ps(_mm512_loadu_ps(rows->scale + (2 * b + h) * ES_PRODUCT_ROWS), _mm512_set1_ps(scale[i])),
+                dots(turned + 4 * h, x + (4 * h * n + i) * 4, n, 4, half[h][t + i]), acc[i]);
+        }
+        if (rows->offset) {
+            const __m512 offset = _mm512_loadu_ps(rows->offset + b * ES_PRODUCT_ROWS);
+            UNROLL for (int i = 0; i < count; i++) acc[i] =
+                _mm512_fmadd_ps(_mm512_mul_ps(offset, _mm512_set1_ps(scale[i])), _mm512_set1_ps(sum[i]), acc[i]);
+        }
+    }
+    UNROLL for (int i = 0; i < count; i++) _mm512_mask_storeu_ps(out + (t + i) * ES_PRODUCT_ROWS, some, acc[i]);
+}
+
+INLINE void int8_panel(const es_int8_rows *rows, const es_panel *panel, const __m512i *turned, int64_t from, int64_t to,
+                       const int halves, float *out)
+{
+    int32_t t = 0;
+    for (; t + 8 <= panel->tokens; t += 8) int8_group(rows, panel, turned, from, to, t, 8, halves, out);
+    if (panel->tokens - t >= 4) int8_group(rows, panel, turned, from, to, t, 4, halves, out), t += 4;
+    if (panel->tokens - t >= 2) int8_group(rows, panel, turned, from, to, t, 2, halves, out), t += 2;
+    if (panel->tokens - t >= 1) int8_group(rows, panel, turned, from, to, t, 1, halves, out);
+}
+
+void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
+{
+    const __m512i flip = _mm512_set1_epi8((char)0x80);
+    __m512i turned[INT8_CHUNK * 8];
+    for (int64_t from = 0; from < rows->blocks; from += INT8_CHUNK) {
+        const int64_t to = rows->blocks - from < INT8_CHUNK ? rows->blocks : from + INT8_CHUNK;
+        for (int64_t b = from; b < to; b++) {
+            __m512i *w = turned + (b - from) * 8;
+            turn((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, w);
+            for (int j = 0; j < 8; j++) w[j] = _mm512_xor_si512(w[j], flip);
+        }
+        for (int32_t p = 0; p < panels; p++) {
+            float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
+            if (rows->halves == 1)
+                int8_panel(rows, &panel[p], turned, from, to, 1, place);
+            else
+                int8_panel(rows, &panel[p], turned, from, to, 2, place);
+        }
+    }
+}
+
+/* The inputs of blocks [from, to) as floats: [block][16 pairs][even, odd][16 tokens]. */
+static void widen(const es_panel *panel, int64_t from, int64_t to, float *x)
+{
+    const __m512i odd = _mm512_set1_epi32((int)0xFFFF0000);
+    const __mmask16 some = (__mmask16)((1u << panel->tokens) - 1);
+    const uint16_t *data = (const uint16_t *)panel->data + from * 32 * panel->tokens;
+    for (int64_t i = 0; i < (to - from) * 16; i++, x += 2 * ES_PANEL_TOKENS) {
+        const __m512i pairs = _mm512_maskz_loadu_epi32(some, data + i * 2 * panel->tokens);
+        _mm512_store_ps(x, _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
+        _mm512_store_ps(x + ES_PANEL_TOKENS, _mm512_castsi512_ps(_mm512_and_si512(pairs, odd)));
+    }
+}
+
+INLINE void bf16_group(const __m512i *turned, const float *x, int64_t blocks, bool first, int32_t t, const int count,
+                       __mmask16 some, float *out)
+{
+    const __m512i odd = _mm512_set1_epi32((int)0xFFFF0000);
+    __m512 c[GROUP];
+    UNROLL for (int i = 0; i < count; i++) c[i] =
+        first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(some, out + (t + i) * ES_PRODUCT_ROWS);
+    for (int64_t b = 0; b < blocks; b++, turned += 16) {
+        __m512 e[GROUP], o[GROUP];
+        UNROLL for (int i = 0; i < count; i++) e[i] = o[i] = _mm512_setzero_ps();
+        for (int k = 0; k < 16; k++, x += 2 * ES_PANEL_TOKENS) {
+            const __m512 we = _mm512_castsi512_ps(_mm512_slli_epi32(turned[k], 16));
+            const __m512 wo = _mm512_castsi512_ps(_mm512_and_si512(turned[k], odd));
+            UNROLL for (int i = 0; i < count; i++)
+            {
+                e[i] = _mm512_fmadd_ps(we, _mm512_set1_ps(x[t + i]), e[i]);
+                o[i] = _mm512_fmadd_ps(wo, _mm512_set1_ps(x[ES_PANEL_TOKENS + t + i]), o[i]);
+            }
+        }
+        UNROLL for (int i = 0; i < count; i++) c[i] = _mm512_add_ps(c[i], _mm512_add_ps(e[i], o[i]));
+    }
+    UNROLL for (int i = 0; i < count; i++) _mm512_mask_storeu_ps(out + (t + i) * ES_PRODUCT_ROWS, some, c[i]);
+}
+
+void es_several_tokens_bf16(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out)
+{
+    const __mmask16 some = (__mmask16)((1u << rows->rows) - 1);
+    __m512i turned[BF16_CHUNK * 16];
+    _Alignas(64) float x[BF16_CHUNK * 16 * 2 * ES_PANEL_TOKENS];
+    for (int64_t from = 0; from < rows->blocks; from += BF16_CHUNK) {
+        const int64_t to = rows->blocks - from < BF16_CHUNK ? rows->blocks : from + BF16_CHUNK;
+        for (int64_t b = from; b < to; b++)
+            turn((const uint8_t *)(rows->w + b * ES_PRODUCT_BLOCK), rows->stride * 2, 16, turned + (b - from) * 16);
+        for (int32_t p = 0; p < panels; p++) {
+            float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
+            widen(&panel[p], from, to, x);
+            int32_t t = 0;
+            for (; t + 8 <= panel[p].tokens; t += 8) bf16_group(turned, x, to - from, from == 0, t, 8, some, place);
+            if (panel[p].tokens - t >= 4) bf16_group(turned, x, to - from, from == 0, t, 4, some, place), t += 4;
+            if (panel[p].tokens - t >= 2) bf16_group(turned, x, to - from, from == 0, t, 2, some, place), t += 2;
+            if (panel[p].tokens - t >= 1) bf16_group(turned, x, to - from, from == 0, t, 1, some, place);
+        }
+    }
+}
