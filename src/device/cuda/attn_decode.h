@@ -1,0 +1,86 @@
+/* attn_decode.h: attention over the paged cache on a GPU, for few query rows a sequence, as one fold whoever does it.
+ *
+ *   es_cuda_attn_plan_write(...)              // attn_plan.h: host, every step; copied to the device with the step's data
+ *   es_cuda_decode call = {.shape = ..., .plan = device_plan, ...};
+ *   es_cuda_decode_setup(&call);              // once, when the engine opens: picks the kernel, makes its tensor maps
+ *   es_cuda_decode_launch(&call, stream);       // every layer of every step, also under graph capture
+ *
+ * The cache of a layer: page → KV head → position in the page → channel; the key at a position starts at element
+ * pages[position / page] · kv_heads · page · head_dim + (kv_head · page + position % page) · head_dim, keys and values apart.
+ *
+ * Same bits: an answer depends on a sequence's queries, keys and values alone, not on the plan, the number of blocks, the
+ * page size, the company, row_tile or the launch mode. The fold: partitions of 128 keys at absolute positions, in two tiles of
+ * 64. In a tile s = K·q along the channels in steps of 16 (tensor cores, one accumulator), m ← max(m, s),
+ * p = bf16(2^((s − m)·log2 e)), o and l scaled by 2^((m_old − m)·log2 e) once a tile and then fed with p along the keys in
+ * steps of 16; l is the channel whose value is 1. Partitions merge in the binary tree of their index (attn_leaf.cuh).
+ * The plain kernel, for float32 caches, other head sizes and cards without bf16 tensor cores, has the same structure with
+ * fused multiply-adds in ascending order; which kernel serves depends on shape and card only. */
+#ifndef ES_CUDA_ATTN_DECODE_H
+#define ES_CUDA_ATTN_DECODE_H
+
+#include <stdbool.h>
+
+#include "device/cuda/attn_plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st; /* a cudaStream_t points to it */
+
+typedef enum es_cuda_float { ES_CUDA_F32, ES_CUDA_BF16 } es_cuda_float;
+
+/** What finishes items that several blocks share. */
+typedef enum es_cuda_decode_finish {
+    ES_CUDA_DECODE_FUSED,  /**< the blocks themselves, in the same (cooperative) launch: they must all be resident at once */
+    ES_CUDA_DECODE_SECOND, /**< a second kernel, launched so that it starts while the first one drains */
+} es_cuda_decode_finish;
+
+/** How the tuned kernel runs. Zeros take what was measured to be best; nothing here changes a bit of an answer, except
+ *  `loose`, which exists to measure what the promise costs. */
+typedef struct es_cuda_decode_tuning {
+    int32_t stages; /**< tiles of keys or values in flight */
+    bool copy16;    /**< 16-byte asynchronous copies (sm_80) instead of the bulk tensor copies of sm_90 */
+    bool loose;     /**< merge a block's partitions as they come: faster at best, and other bits for every plan */
+    bool overlap;   /**< programmatic launch: start while the kernel before drains (it must be waited for: it is) */
+    es_cuda_decode_finish finish;
+} es_cuda_decode_tuning;
+
+/** One call. Pointers are the device's. */
+typedef struct es_cuda_decode {
+    es_cuda_attn_shape shape;
+    es_cuda_attn_limits limits; /**< limits.blocks: of the launch and of every plan */
+    int64_t cache_pages;        /**< pages in k_cache and in v_cache */
+    es_cuda_float cache_type;   /**< of keys and values; bf16 rounds p and takes queries as bf16 values */
+    const void *k_cache, *v_cache;
+    const void *plan;     /**< what es_cuda_attn_plan_write() wrote */
+    const int32_t *pages; /**< block tables */
+    const void *q;        /**< [rows][query_heads][head_dim], scaled */
+    es_cuda_float q_type; /**< float32 queries of a bf16 cache are rounded (they should be bf16 values already) */
+    const float *gate;    /**< out · σ(gate), or NULL; row r, head h at r · gate_stride + h · gate_head_stride */
+    int64_t gate_stride, gate_head_stride;
+    float *out;      /**< [rows][query_heads · head_dim], or NULL */
+    uint16_t *out16; /**< the same as bf16, row r at r · out16_stride, or NULL */
+    int64_t out16_stride;
+    void *workspace; /**< es_cuda_decode_workspace() bytes, zeroed once when it was allocated */
+    es_cuda_decode_tuning tuning;
+
+    /* Filled in by es_cuda_decode_setup(). */
+    int32_t kernel; /**< row of the table of kernels; −1: the plain one */
+    int32_t shared_bytes;
+    uint64_t k_map[16 + 8], v_map[16 + 8]; /**< tensor maps, aligned to 64 bytes where they are used */
+} es_cuda_decode;
+
+/** Blocks of a launch that fill the current device: limits.blocks where nothing else is wanted. */
+int32_t es_cuda_decode_blocks(const es_cuda_attn_shape *shape, es_cuda_float cache_type);
+/** Bytes of device memory for partials: bounded by blocks and the tree's height. Zero them once. One launch at a time. */
+size_t es_cuda_decode_workspace(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
+/** Check the call, choose its kernel on the current device and make what it needs. NULL, or what is wrong. */
+const char *es_cuda_decode_setup(es_cuda_decode *call);
+/** Launch on a stream. NULL, or what the driver says. Allocates nothing, waits for nothing. */
+const char *es_cuda_decode_launch(const es_cuda_decode *call, struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,100 @@
+/* attn_plan.h: who folds which keys in the GPU's decode attention, written by the host before a step and read by the kernels.
+ *
+ *   es_cuda_attn_plan_write(&shape, span, spans, blocks, unit, scratch, plan, &bytes);
+ *   ...copy `bytes` of `plan` to the device, with the step's other data; the kernels of every layer read the same plan...
+ *
+ * An item is one query tile of one KV head: all query heads of that KV head for some tokens of a span. Its keys are cut into
+ * partitions of 128 at absolute positions. Blocks take contiguous runs of partitions of equal cost across all items, so a
+ * block's work is a few pieces: runs of partitions of one item each. A piece that holds a whole item finishes it (V1); the
+ * others publish the maximal aligned nodes of the merge tree that they hold (V2), in slots that the plan numbers, and the
+ * blocks that shared an item finish it together. The plan decides who works and never changes a bit.
+ *
+ * Plain C, no device calls: the tests walk plans for cards that are not there. */
+#ifndef ES_CUDA_ATTN_PLAN_H
+#define ES_CUDA_ATTN_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ES_CUDA_ATTN_PARTITION 128 /* keys of a leaf */
+#define ES_CUDA_ATTN_TILE      64  /* keys that share one new maximum; two tiles a leaf */
+#define ES_CUDA_ATTN_GROUPS    32  /* subtrees that finish an item side by side */
+
+/** What one layer's attention looks like, and how many query rows an item may hold. */
+typedef struct es_cuda_attn_shape {
+    int32_t query_heads, kv_heads, head_dim;
+    int32_t page;     /**< tokens of a page: a multiple of 16 */
+    int32_t row_tile; /**< query rows (tokens · heads of one KV head) of an item: 8 for decoding, 16 or 32 for more tokens */
+} es_cuda_attn_shape;
+
+/** One sequence's rows in the step. */
+typedef struct es_cuda_attn_span {
+    int32_t first_row, rows;
+    int32_t start;      /**< position of its first row */
+    int32_t first_page; /**< where its block table begins in the step's array of page numbers */
+} es_cuda_attn_span;
+
+/** A run of partitions [from, to) of one item. */
+typedef struct es_cuda_attn_piece {
+    int32_t split; /**< which split item it belongs to; −1: it is a whole item */
+    int32_t kv_head;
+    int32_t first_row, tokens; /**< the item's rows */
+    int32_t start;             /**< position of its first token; token i sees start + i + 1 keys */
+    int32_t first_page;
+    int32_t from, to;
+    int32_t node, nodes; /**< the slots it publishes into */
+    int32_t part, parts; /**< it is piece `part` of `parts` of its item */
+} es_cuda_attn_piece;
+
+/** One block's work: its first piece, and where the others stand. */
+typedef struct es_cuda_attn_block {
+    es_cuda_attn_piece first; /**< nothing when from = to */
+    int32_t next, last;       /**< more[next … last) */
+    int32_t unused[2];
+} es_cuda_attn_block;
+
+/** An item that several blocks share. */
+typedef struct es_cuda_attn_split {
+    int32_t kv_head, first_row, tokens;
+    int32_t parts;                          /**< pieces that publish */
+    int32_t group[ES_CUDA_ATTN_GROUPS + 1]; /**< nodes of subtree g: slots [group[g], group[g + 1]) */
+    int32_t unused[3];
+} es_cuda_attn_split;
+
+/** How a plan begins. Behind it: es_cuda_attn_block[blocks], es_cuda_attn_piece more[], es_cuda_attn_split[splits]. */
+typedef struct es_cuda_attn_plan {
+    int32_t blocks, more, splits, nodes;
+    int32_t row_tile, page;
+    int32_t units; /**< partitions of all items */
+    int32_t unused;
+} es_cuda_attn_plan;
+
+/** Ceilings of everything a plan may be asked for. */
+typedef struct es_cuda_attn_limits {
+    int32_t blocks; /**< of the launch: multiprocessors, or a small multiple */
+    int32_t spans, rows;
+    int32_t context; /**< most tokens of a sequence, below 2^26 */
+} es_cuda_attn_limits;
+
+/** Most items of a step. */
+int64_t es_cuda_attn_items(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
+/** Bytes that the largest plan takes. */
+size_t es_cuda_attn_plan_bytes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
+/** Nodes that the largest plan publishes: bounded by blocks and the tree's height, whatever the number of keys. */
+int64_t es_cuda_attn_nodes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
+
+/** Write a plan. `unit`: cuts fall on multiples of so many partitions (a power of two); 0: items are never split (V1).
+ *  `scratch` holds es_cuda_attn_items() es_plan_item's, `plan` es_cuda_attn_plan_bytes(). Returns the bytes written, or 0
+ *  when the shape is impossible: heads that don't divide, a group that is larger than row_tile, a page that is no multiple
+ *  of 16, a span without rows. */
+size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans, int32_t blocks,
+                               int32_t unit, void *scratch, void *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

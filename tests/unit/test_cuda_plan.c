@@ -1,0 +1,228 @@
+/* Attention plans for GPUs, walked on the host: every partition is folded once, and whatever the blocks publish merges in
+ * the one tree. Cards that are not here are planned for as well: 16 multiprocessors, or one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "device/cuda/attn_plan.h"
+#include "share/plan.h"
+
+#define MOST_NODES 16384
+
+/* A node stands for the bits of its subtree: a hash that depends on the order of merging. */
+typedef struct node {
+    int32_t start, height;
+    uint64_t bits;
+} node;
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    const uint64_t x = (a ^ 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u + b * 31;
+    return x ^ (x >> 29);
+}
+
+static bool are_siblings(const node *a, const node *b)
+{
+    return a->height == b->height && ((a->start >> a->height) & 1) == 0 && b->start == a->start + (1 << a->height);
+}
+
+static int32_t push(node *stack, int32_t count, node n)
+{
+    stack[count++] = n;
+    while (count > 1 && are_siblings(&stack[count - 2], &stack[count - 1])) {
+        stack[count - 2].bits = mix(stack[count - 2].bits, stack[count - 1].bits);
+        stack[count - 2].height++;
+        count--;
+    }
+    return count;
+}
+
+static uint64_t finish(const node *stack, int32_t count)
+{
+    uint64_t bits = stack[count - 1].bits;
+    for (int32_t i = count - 2; i >= 0; i--) bits = mix(stack[i].bits, bits);
+    return bits;
+}
+
+/* What one worker alone would get. */
+static uint64_t whole(int32_t partitions)
+{
+    node stack[64];
+    int32_t count = 0;
+    for (int32_t p = 0; p < partitions; p++) count = push(stack, count, (node){p, 0, mix(7, (uint64_t)p)});
+    return finish(stack, count);
+}
+
+/* As the kernel finishes a shared item: subtrees side by side, then the subtrees in a binary tree of their index. */
+static uint64_t finish_split(const es_cuda_attn_split *split, const node *slot)
+{
+    uint64_t part[ES_CUDA_ATTN_GROUPS];
+    bool there[ES_CUDA_ATTN_GROUPS];
+    for (int32_t g = 0; g < ES_CUDA_ATTN_GROUPS; g++) {
+        node stack[64];
+        int32_t count = 0;
+        for (int32_t i = split->group[g]; i < split->group[g + 1]; i++) count = push(stack, count, slot[i]);
+        there[g] = count > 0;
+        part[g] = there[g] ? finish(stack, count) : 0;
+    }
+    for (int32_t step = 1; step < ES_CUDA_ATTN_GROUPS; step *= 2)
+        for (int32_t g = 0; g < ES_CUDA_ATTN_GROUPS; g += 2 * step)
+            if (there[g + step]) part[g] = mix(part[g], part[g + step]);
+    return part[0];
+}
+
+typedef struct walk {
+    uint64_t answer[512];
+    int32_t seen[512]; /* pieces of split items */
+    int32_t items, units;
+    node slot[MOST_NODES];
+} walk;
+
+static void walk_piece(walk *w, const es_cuda_attn_piece *piece, int32_t keys_most)
+{
+    node stack[64];
+    int32_t count = 0;
+    assert_true(piece->from < piece->to);
+    for (int32_t p = piece->from; p < piece->to; p++) {
+        count = push(stack, count, (node){p, 0, mix(7, (uint64_t)p)});
+        assert_true((int64_t)p * ES_CUDA_ATTN_PARTITION < keys_most);
+    }
+    w->units += piece->to - piece->from;
+    if (piece->split < 0) {
+        assert_int_equal(piece->from, 0);
+        assert_true(finish(stack, count) == whole((piece->start + piece->tokens - 1) / ES_CUDA_ATTN_PARTITION + 1));
+        return;
+    }
+    assert_int_equal(count, piece->nodes);
+    memcpy(&w->slot[piece->node], stack, (size_t)count * sizeof *stack);
+    assert_int_equal(w->seen[piece->split]++, piece->part);
+}
+
+/* Walks a plan as the blocks would; returns the largest share, in partitions. */
+static int32_t check_plan(const es_cuda_attn_plan *plan, int32_t keys_most)
+{
+    static walk w;
+    memset(&w, 0, sizeof w);
+    const es_cuda_attn_block *block = (const es_cuda_attn_block *)(plan + 1);
+    const es_cuda_attn_piece *more = (const es_cuda_attn_piece *)(block + plan->blocks);
+    const es_cuda_attn_split *split = (const es_cuda_attn_split *)(more + plan->more);
+    int32_t partitions[512] = {0}, largest = 0;
+    for (int32_t b = 0; b < plan->blocks; b++) {
+        const int32_t before = w.units;
+        int32_t splits = 0;
+        if (block[b].first.from == block[b].first.to) continue;
+        for (int32_t i = block[b].next - 1; i < block[b].last; i++) {
+            const es_cuda_attn_piece *piece = i < block[b].next ? &block[b].first : &more[i];
+            walk_piece(&w, piece, keys_most);
+            splits += piece->split >= 0;
+            if (piece->split >= 0 && piece->to > partitions[piece->split]) partitions[piece->split] = piece->to;
+        }
+        assert_in_range(splits, 0, 2); /* what the workspace counts on */
+        if (w.units - before > largest) largest = w.units - before;
+    }
+    for (int32_t s = 0; s < plan->splits; s++) {
+        assert_int_equal(w.seen[s], split[s].parts);
+        assert_true(finish_split(&split[s], w.slot) == whole(partitions[s]));
+    }
+    assert_int_equal(w.units, plan->units);
+    return largest;
+}
+
+static int32_t plan_and_check(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans, int32_t blocks,
+                              int32_t unit)
+{
+    es_cuda_attn_limits limits = {.blocks = blocks, .spans = spans};
+    for (int32_t s = 0; s < spans; s++) {
+        limits.rows += span[s].rows;
+        if (span[s].start + span[s].rows > limits.context) limits.context = span[s].start + span[s].rows;
+    }
+    void *scratch = malloc((size_t)es_cuda_attn_items(shape, &limits) * sizeof(es_plan_item));
+    const size_t most = es_cuda_attn_plan_bytes(shape, &limits);
+    es_cuda_attn_plan *plan = malloc(most);
+    const size_t bytes = es_cuda_attn_plan_write(shape, span, spans, blocks, unit, scratch, plan);
+    assert_in_range(bytes, sizeof *plan, most);
+    assert_in_range(plan->nodes, 0, es_cuda_attn_nodes(shape, &limits));
+    const int32_t largest = check_plan(plan, limits.context);
+    if (unit == 0) assert_int_equal(plan->splits, 0);
+    free(plan), free(scratch);
+    return largest;
+}
+
+static const es_cuda_attn_shape hybrid = {.query_heads = 16, .kv_heads = 2, .head_dim = 256, .page = 64, .row_tile = 8};
+
+static void any_plan_merges_in_the_one_tree(void **state)
+{
+    (void)state;
+    const int32_t lengths[] = {1, 127, 128, 129, 1000, 8192, 100000, 102400}, counts[] = {1, 2, 16, 60, 131, 132, 264};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (size_t j = 0; j < sizeof counts / sizeof *counts; j++)
+            for (int32_t unit = 0; unit <= 8; unit = unit ? unit * 2 : 1) {
+                const es_cuda_attn_span span = {.rows = 1, .start = lengths[i] - 1};
+                plan_and_check(&hybrid, &span, 1, counts[j], unit);
+            }
+}
+
+static void ragged_batches_are_shared_out_evenly(void **state)
+{
+    (void)state;
+    es_cuda_attn_span span[64];
+    const int32_t lengths[] = {100, 100000, 3000, 700, 25000, 128, 64000, 9999};
+    int32_t units = 0;
+    for (int32_t s = 0; s < 64; s++) {
+        span[s] = (es_cuda_attn_span){.first_row = s, .rows = 1, .start = lengths[s % 8] - 1, .first_page = s * 2000};
+        units += 2 * ((lengths[s % 8] + 127) / 128);
+    }
+    for (int32_t blocks = 1; blocks <= 264; blocks += 13)
+        assert_in_range(plan_and_check(&hybrid, span, 64, blocks, 1), units / blocks, units / blocks + 2);
+    /* A small card of 16 multiprocessors: 100,000 tokens, whose units of 512 and 1,024 docs/plan.md works out. */
+    const es_cuda_attn_span one = {.rows = 1, .start = 99999};
+    const es_cuda_attn_shape single = {.query_heads = 8, .kv_heads = 1, .head_dim = 128, .page = 16, .row_tile = 8};
+    assert_int_equal(plan_and_check(&single, &one, 1, 16, 4), 13 * 4);
+    assert_int_equal(plan_and_check(&single, &one, 1, 16, 8), 7 * 8);
+    assert_int_equal(plan_and_check(&single, &one, 1, 16, 0), 782);
+}
+
+static void prompts_are_tiles_of_query_rows(void **state)
+{
+    (void)state;
+    const es_cuda_attn_shape wide = {.query_heads = 16, .kv_heads = 4, .head_dim = 256, .page = 16, .row_tile = 32};
+    const es_cuda_attn_span span[3] = {
+        {0,   100, 5000, 0  },
+        {100, 1,   70,   400},
+        {101, 37,  0,    500}
+    };
+    for (int32_t blocks = 1; blocks < 40; blocks += 7) plan_and_check(&wide, span, 3, blocks, 1);
+}
+
+static void impossible_shapes_are_refused(void **state)
+{
+    (void)state;
+    char scratch[64], plan[64];
+    const es_cuda_attn_span span = {.rows = 1, .start = 5}, empty = {.rows = 0}, before = {.rows = 1, .start = -1};
+    es_cuda_attn_shape shape = hybrid;
+    shape.row_tile = 4; /* a group of 8 */
+    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, 4, 1, scratch, plan), 0);
+    shape = hybrid, shape.kv_heads = 3;
+    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, 4, 1, scratch, plan), 0);
+    shape = hybrid, shape.page = 24;
+    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, 4, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &span, 1, 0, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &empty, 1, 4, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &before, 1, 4, 1, scratch, plan), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_plan_merges_in_the_one_tree),
+        cmocka_unit_test(ragged_batches_are_shared_out_evenly),
+        cmocka_unit_test(prompts_are_tiles_of_query_rows),
+        cmocka_unit_test(impossible_shapes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
