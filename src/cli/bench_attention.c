@@ -149,7 +149,7 @@ static es_status measure(layer *l, const settings *s, const es_limits *limits, i
     const double bytes = 2.0 * (double)es_kv_page_bytes(a, l->numeric) / PAGE * (double)depth * l->batch;
     const double operations = 4.0 * a->query_heads * a->head_dim * (double)depth * l->batch;
     const double reading = bytes / limits->read_bytes;
-    const double computing = limits->fma_flops > 0 ? operations / limits->fma_flops : 0;
+    const double peak = limits->peak[ES_LIMIT_F32].per_second, computing = peak > 0 ? operations / peak : 0;
     const double bound = l->batch / (reading > computing ? reading : computing), median = l->batch / spread.median;
     if (!rows) {
         printf("%8" PRId64 " %5d %10.1f %10.1f %10.1f %10.1f %6.1f%% %10.1f %8.2f\n", depth, l->batch, median,

@@ -9,7 +9,7 @@
 #include "evenshare/share.h"
 #include "share/pool.h"
 
-enum { READ_MIB = 512, READS = 5, RUNS = 7, ROUNDS = 200000 };
+enum { READ_MIB = 512, READS = 5, RUNS = 25, ROUNDS = 200000 };
 
 typedef struct measuring {
     es_pool *pool;
@@ -49,12 +49,12 @@ static double best_seconds(measuring *m, es_job_fn job, int runs)
     return best;
 }
 
-static double measure_loop(measuring *m, double (*loop)(int64_t), int threads)
+static es_peak measure_loop(measuring *m, const es_limit_loop *loop, int threads)
 {
-    if (!loop) return 0;
-    m->loop = loop;
+    if (!loop->run) return (es_peak){0, loop->by};
+    m->loop = loop->run;
     const double seconds = best_seconds(m, loop_job, RUNS);
-    return m->done * threads / seconds;
+    return (es_peak){m->done * threads / seconds, loop->by};
 }
 
 es_status es_bench_limits(int threads, es_limits *limits)
@@ -74,24 +74,40 @@ es_status es_bench_limits(int threads, es_limits *limits)
     m.data = data;
     limits->read_bytes = (double)m.bytes / best_seconds(&m, read_job, READS);
     es_memory_unmap(data, m.bytes);
-    limits->fma_flops = measure_loop(&m, loops.fma, workers);
-    limits->bf16_flops = measure_loop(&m, loops.bf16, workers);
-    limits->int8_ops = measure_loop(&m, loops.int8, workers);
+    for (int k = 0; k < ES_LIMIT_KINDS; k++)
+        limits->peak[k] = k && loops.peak[k].run == loops.peak[k - 1].run
+                              ? limits->peak[k - 1] /* the same loop: the same figure */
+                              : measure_loop(&m, &loops.peak[k], workers);
     es_pool_close(m.pool);
     return ES_OK;
 }
 
+const char *es_limit_name(es_limit_kind kind)
+{
+    static const char *const names[ES_LIMIT_KINDS] = {"f32", "bf16", "int8"};
+    return names[kind];
+}
+
 json_t *es_bench_limits_json(const es_limits *l)
 {
-    return json_pack("{s:i,s:f,s:f,s:f,s:f}", "threads", l->threads, "read_bytes_per_second", l->read_bytes,
-                     "fma_flops_per_second", l->fma_flops, "bf16_flops_per_second", l->bf16_flops, "int8_ops_per_second",
-                     l->int8_ops);
+    json_t *peaks = json_object();
+    for (int k = 0; k < ES_LIMIT_KINDS; k++)
+        json_object_set_new(peaks, es_limit_name((es_limit_kind)k),
+                            json_pack("{s:f,s:s}", "operations_per_second", l->peak[k].per_second, "by", l->peak[k].by));
+    return json_pack("{s:i,s:f,s:o}", "threads", l->threads, "read_bytes_per_second", l->read_bytes, "matrix_peak", peaks);
 }
 
 void es_bench_limits_print(const es_limits *l)
 {
-    printf("limits of %d thread%s, measured just now: read %.1f GB/s, fused steps %.0f GFLOP/s", l->threads,
-           l->threads == 1 ? "" : "s", l->read_bytes * 1e-9, l->fma_flops * 1e-9);
-    if (l->int8_ops > 0) printf(", AMX bf16 %.2f TFLOP/s, int8 %.2f TOP/s", l->bf16_flops * 1e-12, l->int8_ops * 1e-12);
+    printf("limits of %d thread%s, measured just now: read %.1f GB/s\nmatrix peak per type:", l->threads,
+           l->threads == 1 ? "" : "s", l->read_bytes * 1e-9);
+    for (int k = 0; k < ES_LIMIT_KINDS; k++) {
+        const es_peak *peak = &l->peak[k];
+        if (peak->per_second > 0)
+            printf("%s %s %.0f G%s/s (%s)", k ? "," : "", es_limit_name((es_limit_kind)k), peak->per_second * 1e-9,
+                   k == ES_LIMIT_INT8 ? "OP" : "FLOP", peak->by);
+        else
+            printf("%s %s not measured", k ? "," : "", es_limit_name((es_limit_kind)k));
+    }
     printf("\n");
 }

@@ -9,6 +9,8 @@
 
 /** All of it, with `threads` workers; takes about a second. */
 es_status es_bench_limits(int threads, es_limits *limits);
+/** "f32", "bf16", "int8". */
+const char *es_limit_name(es_limit_kind kind);
 json_t *es_bench_limits_json(const es_limits *limits);
 void es_bench_limits_print(const es_limits *limits);
 

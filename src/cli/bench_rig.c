@@ -142,13 +142,19 @@ es_rig_work es_rig_count(const es_rig *rig, const es_rig_step *step)
     return work;
 }
 
-double es_rig_bound(const es_rig *rig, const es_rig_work *work, const es_limits *limits)
+es_limit_kind es_rig_arithmetic(const es_rig *rig)
 {
     const es_dtype type = rig->model->weights;
-    double peak = limits->fma_flops;
-    if (rig->sizes.numeric != ES_NUMERIC_F32 && type != ES_F32 && limits->bf16_flops > 0) peak = limits->bf16_flops;
-    if (rig->sizes.numeric == ES_NUMERIC_INT8 && type > ES_BF16 && limits->int8_ops > 0) peak = limits->int8_ops;
+    if (rig->sizes.numeric == ES_NUMERIC_F32 || type == ES_F32) return ES_LIMIT_F32;
+    return rig->sizes.numeric == ES_NUMERIC_BF16 || type == ES_F16 || type == ES_BF16 ? ES_LIMIT_BF16 : ES_LIMIT_INT8;
+}
+
+double es_rig_bound(const es_rig *rig, const es_rig_work *work, const es_limits *limits)
+{
+    const double products = limits->peak[es_rig_arithmetic(rig)].per_second, others = limits->peak[ES_LIMIT_F32].per_second;
     const double reading = work->bytes / limits->read_bytes;
-    const double computing = peak > 0 ? work->products / peak + work->others / limits->fma_flops : 0;
+    double computing = 0;
+    if (products > 0) computing += work->products / products;
+    if (others > 0) computing += work->others / others;
     return reading > computing ? reading : computing;
 }

@@ -23,7 +23,7 @@ typedef struct es_rig_sizes {
 typedef struct es_rig {
     const es_model *model;
     es_rig_sizes sizes;
-    es_loader counts;        /**< parameters and bytes of the weights */
+    es_loader counts; /**< parameters and bytes of the weights */
     es_device *device;
     es_network network;
     es_span *span;
@@ -35,7 +35,7 @@ typedef struct es_rig {
 typedef struct es_rig_step {
     int64_t depth;
     int32_t sequences, rows;
-    bool head;               /**< logits of each sequence's last row */
+    bool head; /**< logits of each sequence's last row */
 } es_rig_step;
 
 /** What a step has to do at least. */
@@ -50,6 +50,8 @@ void es_rig_close(es_rig *rig);
 es_status es_rig_fill(es_rig *rig, int64_t tokens);
 es_status es_rig_run(es_rig *rig, const es_rig_step *step);
 es_rig_work es_rig_count(const es_rig *rig, const es_rig_step *step);
+/** The arithmetic of most products, by mode and weight type. */
+es_limit_kind es_rig_arithmetic(const es_rig *rig);
 /** Seconds that the work takes at least, by the limits of the machine. */
 double es_rig_bound(const es_rig *rig, const es_rig_work *work, const es_limits *limits);
 

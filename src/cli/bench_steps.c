@@ -55,7 +55,8 @@ static const es_option_group batch_groups[] = {{NULL, batch_rows, 0}, {"Model", 
 
 #define ABOUT                                                                                                               \
     "The limits of the machine are measured first. The bound of a row is what reading every byte once, or computing at the " \
-    "peak, would allow; its share is the median over the bound. Choosing a token is not part of a step.\n\n"                \
+    "peak, would allow: products with weights at the peak of their own arithmetic (int8, bf16 or float32, by mode and type), " \
+    "all else at that of float32. Its share is the median over the bound. Choosing a token is not part of a step.\n\n"      \
     "The machine should be quiet; the fastest run and the CPU time per step stand beside the median because it seldom is."
 
 static int decode(int argc, char **argv);
@@ -117,7 +118,7 @@ static es_status run_once(es_rig *rig, const run *r, int64_t depth)
 typedef struct measured {
     int64_t depth, tokens;
     es_bench_spread seconds;
-    double cpu, barriers, bound;
+    double cpu, barriers, bound; /* bound: seconds */
     es_rig_work work;
 } measured;
 
@@ -168,8 +169,9 @@ static void put_row(const es_rig *rig, const run *r, const measured *row)
         fflush(stdout);
         return;
     }
-    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:i,s:I,s:b}", "bench", r->name, "model", rig->model->info.name, "numeric",
-                          es_numeric_name(rig->sizes.numeric), "instruction_set", rig->device->info.instruction_set, "depth",
+    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:i,s:I,s:b}", "bench", r->name, "model", rig->model->info.name, "numeric",
+                          es_numeric_name(rig->sizes.numeric), "arithmetic", es_limit_name(es_rig_arithmetic(rig)),
+                          "instruction_set", rig->device->info.instruction_set, "depth",
                           (json_int_t)row->depth, "batch", r->sequences, "tokens", (json_int_t)row->tokens, "cache_filled",
                           row->depth > 0);
     const struct {
@@ -189,8 +191,9 @@ static void put_row(const es_rig *rig, const run *r, const measured *row)
 static es_status run_rows(const run *r, const es_model *model, es_rig *rig)
 {
     if (!r->rows) {
-        printf("%s, %s, numeric %s, %s, %d threads\n", model->info.name, model->info.quantisation,
-               es_numeric_name(rig->sizes.numeric), rig->device->info.instruction_set, rig->device->info.threads);
+        printf("%s, %s, numeric %s (products in %s), %s, %d threads\n", model->info.name, model->info.quantisation,
+               es_numeric_name(rig->sizes.numeric), es_limit_name(es_rig_arithmetic(rig)), rig->device->info.instruction_set,
+               rig->device->info.threads);
         es_bench_limits_print(&r->limits);
         printf("caches are filled with random numbers up to the depth, not computed\n\n");
         printf("%-8s %8s %5s %9s %9s %9s %9s %7s %10s %10s %8s %9s %9s\n", "bench", "depth", "batch", "tokens/s", "min", "max",

@@ -40,6 +40,22 @@ def run(*arguments):
     return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=300)
 
 
+def check_bounds(report):
+    """Products are bound by the peak of their own arithmetic, and every row says which; the rest by float32's."""
+    limits, sets = report["machine"]["limits"], report["machine"]["instruction_sets"]
+    peak = {kind: each["operations_per_second"] for kind, each in limits["matrix_peak"].items()}
+    by = {kind: each["by"] for kind, each in limits["matrix_peak"].items()}
+    if "avx2" in sets:
+        assert by["int8"] == ("AMX tiles" if "amx" in sets else "VNNI" if "avx512vnni" in sets else "AVX2 byte products")
+        assert by["bf16"] == ("AMX tiles" if "amx" in sets else by["f32"]) and min(peak.values()) > 0
+    for row in report["rows"]:
+        assert row["arithmetic"] in ("int8" if row["numeric"] == "int8" else row["numeric"])
+        if "avx2" in sets and row["bench"] != "prefill":  # a prompt's chunks have bounds of their own
+            seconds = max(row["bytes"] / limits["read_bytes_per_second"],
+                          row["product_operations"] / peak[row["arithmetic"]] + row["other_operations"] / peak["f32"])
+            assert abs(row["bound_tokens_per_second"] * seconds / row["tokens"] - 1) < 1e-6
+
+
 def check_steps(model):
     for what, tokens, extra in [("decode", 1, []), ("prefill", 40, ["-n", "40", "--chunk", "16"]), ("batch", 3, ["-b", "3"])]:
         answer = run("bench", what, model, "--depth", "0,200,1K", "--runs", "2", "--threads", "2", "--json", *extra)
@@ -47,6 +63,7 @@ def check_steps(model):
         report = json.loads(answer.stdout)
         limits = report["machine"]["limits"]
         assert limits["threads"] == 2 and limits["read_bytes_per_second"] > 1e8
+        check_bounds(report)
         assert [row["depth"] for row in report["rows"]] == [0, 200, 1024]
         for row in report["rows"]:
             assert row["bench"] == what and row["tokens"] == tokens and row["model"].startswith("random tiny")

@@ -19,10 +19,23 @@ uint64_t es_limit_read_plain(const void *data, size_t bytes)
 void es_limit_loops_select(es_limit_loops *loops)
 {
     *loops = (es_limit_loops){.read = es_limit_read_plain};
+    for (int k = 0; k < ES_LIMIT_KINDS; k++) loops->peak[k].by = "";
 #if defined(__x86_64__)
     es_kernels kernels;
-    if (es_kernels_select("avx2", &kernels) == ES_OK) loops->fma = es_limit_fma_avx2;
-    if (es_kernels_select("avx512", &kernels) == ES_OK) loops->fma = es_limit_fma_avx512, loops->read = es_limit_read_avx512;
-    if (es_kernels_select("amx", &kernels) == ES_OK) loops->bf16 = es_limit_bf16_amx, loops->int8 = es_limit_int8_amx;
+    es_limit_loop *peak = loops->peak;
+    if (es_kernels_select("avx2", &kernels) == ES_OK) {
+        peak[ES_LIMIT_F32] = peak[ES_LIMIT_BF16] = (es_limit_loop){es_limit_fma_avx2, "AVX2 fused steps"};
+        peak[ES_LIMIT_INT8] = (es_limit_loop){es_limit_int8_avx2, "AVX2 byte products"};
+    }
+    if (es_kernels_select("avx512", &kernels) == ES_OK) {
+        peak[ES_LIMIT_F32] = peak[ES_LIMIT_BF16] = (es_limit_loop){es_limit_fma_avx512, "AVX-512 fused steps"};
+        loops->read = es_limit_read_avx512;
+    }
+    if (es_kernels_select("avx512vnni", &kernels) == ES_OK)
+        peak[ES_LIMIT_INT8] = (es_limit_loop){es_limit_int8_avx512vnni, "VNNI"};
+    if (es_kernels_select("amx", &kernels) == ES_OK) {
+        peak[ES_LIMIT_BF16] = (es_limit_loop){es_limit_bf16_amx, "AMX tiles"};
+        peak[ES_LIMIT_INT8] = (es_limit_loop){es_limit_int8_amx, "AMX tiles"};
+    }
 #endif
 }
