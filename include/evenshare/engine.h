@@ -46,6 +46,9 @@ typedef struct es_engine_options {
     int threads;            /**< workers [the CPUs this process may use] */
     int parallel;           /**< sequences at once [4] */
     int64_t context;        /**< most tokens of one sequence, prompt and answer [the model's, or what fits the memory] */
+    int64_t pages;          /**< KV pages at most, shared by all sequences [as many as fit the memory and could be filled] */
+    int64_t reserve;        /**< tokens that an answer without max_tokens is promised; beyond, it may be moved out for a while to
+                                 make room for an older one [4096] */
     size_t memory;          /**< bytes for KV pages, states and workspaces [from the machine's or cgroup's limit] */
     int chunk;              /**< most prompt tokens in one step [256] */
     int page;               /**< tokens per KV page, a power of two from 16 to 512 [64] */
@@ -180,7 +183,10 @@ typedef struct es_engine_stats {
     uint64_t steps, prompt_tokens, completion_tokens, finished, failed, cancelled;
     int32_t running, waiting;
     int64_t pages_used, pages_total; /**< used by sequences or held by the prefix cache */
+    int64_t pages_held;              /**< used by sequences */
     uint64_t cached_tokens;          /**< prompt tokens that were found in the prefix cache */
+    uint64_t preemptions;            /**< times that a sequence was moved out */
+    uint64_t recomputed_tokens;      /**< rows computed anew for sequences that came back */
     double last_step_seconds;
 } es_engine_stats;
 es_engine_stats es_engine_get_stats(const es_engine *engine);

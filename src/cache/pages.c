@@ -9,7 +9,8 @@ es_status es_pages_open(int64_t total, es_pages *pages)
     if (total < 0 || total > INT32_MAX) return es_fail(ES_INVALID, "%" PRId64 " pages are too many", total);
     pages->free = malloc((size_t)(total ? total : 1) * sizeof *pages->free);
     pages->holders = calloc((size_t)(total ? total : 1), sizeof *pages->holders);
-    if (!pages->free || !pages->holders) {
+    pages->pins = calloc((size_t)(total ? total : 1), sizeof *pages->pins);
+    if (!pages->free || !pages->holders || !pages->pins) {
         es_pages_close(pages);
         return es_fail(ES_NO_MEMORY, "no memory to number %" PRId64 " pages", total);
     }
@@ -21,6 +22,7 @@ void es_pages_close(es_pages *pages)
 {
     free(pages->free);
     free(pages->holders);
+    free(pages->pins);
     *pages = (es_pages){0};
 }
 
@@ -44,4 +46,14 @@ void es_pages_drop(es_pages *pages, const int32_t *list, int64_t count)
     /* Backwards, so that a sequence's first page is the next one taken. */
     for (int64_t i = count - 1; i >= 0; i--)
         if (--pages->holders[list[i]] == 0) pages->free[pages->free_count++] = list[i];
+}
+
+void es_pages_pin(es_pages *pages, const int32_t *list, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) pages->pinned += pages->pins[list[i]]++ == 0;
+}
+
+void es_pages_unpin(es_pages *pages, const int32_t *list, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) pages->pinned -= --pages->pins[list[i]] == 0;
 }

@@ -26,6 +26,8 @@ const es_option es_engine_option_rows[] = {
      .help = "tokens in one page of the cache, a power of two [64]"},
     {"memory", 0, ES_OPTION_SIZE, "BYTES", FIELD(memory), .min = 1, .max = ES_ANY,
      .help = "bytes for caches and workspaces, like 512M or 8G [from the machine's or cgroup's limit]"},
+    {"reserve", 0, ES_OPTION_SIZE, "N", FIELD(reserve), .min = 1, .max = 1 << 30,
+     .help = "tokens of memory promised to an answer without max_tokens; beyond, it may be moved out for a while for an older one [4096]"},
     {"step-budget", 0, ES_OPTION_FLOAT, "MS", FIELD(step_budget), .min = 0, .max = 1e6,
      .help = "milliseconds that a step may take while someone generates; prompts are cut to fit; 0 is no bound [three measured decode steps, 20 at least]"},
     {"cache", 0, ES_OPTION_SIZE, "BYTES", FIELD(cache), .min = 1, .max = ES_ANY,
@@ -82,6 +84,7 @@ es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine
         .page = (int)or_zero(settings->page),
         .memory = (size_t)or_zero(settings->memory),
         .cache = (size_t)or_zero(settings->cache),
+        .reserve = or_zero(settings->reserve),
         .no_cache = settings->no_cache,
     };
     if (out.page & (out.page - 1))

@@ -19,7 +19,7 @@ typedef struct es_model_settings {
 extern const es_option es_model_options[];
 
 typedef struct es_engine_settings {
-    int64_t context, threads, parallel, chunk, page, memory, cache;
+    int64_t context, threads, parallel, chunk, page, memory, cache, reserve;
     double step_budget; /**< milliseconds */
     const char *numeric, *attention;
     bool allow_slow, no_cache;

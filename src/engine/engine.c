@@ -14,6 +14,7 @@
 #define DEFAULT_CHUNK 256
 #define DEFAULT_PAGE 64
 #define DEFAULT_QUEUE 1024
+#define DEFAULT_RESERVE 4096
 #define MOST_PARALLEL 1024
 #define MOST_CHUNK 8192
 #define LEAST_OUTPUTS 16
@@ -40,6 +41,7 @@ static es_status check_options(es_engine_options *o)
     if (o->chunk == 0) o->chunk = DEFAULT_CHUNK;
     if (o->page == 0) o->page = DEFAULT_PAGE;
     if (o->queue == 0) o->queue = DEFAULT_QUEUE;
+    if (o->reserve == 0) o->reserve = DEFAULT_RESERVE;
     if (o->parallel < 1 || o->parallel > MOST_PARALLEL)
         return es_fail(ES_INVALID, "parallel: %d is not between 1 and %d", o->parallel, MOST_PARALLEL);
     if (o->chunk < 1 || o->chunk > MOST_CHUNK)
@@ -48,10 +50,13 @@ static es_status check_options(es_engine_options *o)
         return es_fail(ES_INVALID, "page: %d is not a power of two from 16 to 512", o->page);
     if (o->context < 0) return es_fail(ES_INVALID, "ctx: %" PRId64 " is negative", o->context);
     if (o->queue < 1) return es_fail(ES_INVALID, "queue: %d is not positive", o->queue);
+    if (o->reserve < 1) return es_fail(ES_INVALID, "reserve: %" PRId64 " is not positive", o->reserve);
+    if (o->pages < 0) return es_fail(ES_INVALID, "pages: %" PRId64 " is negative", o->pages);
     return ES_OK;
 }
 
-/* The context that fits: what remains of the budget after activations and states is shared by the parallel sequences. */
+/* What remains of the budget after activations and states becomes pages, as many as all sequences together could fill. Sequences
+ * share them, so that one alone may have all: its context is what fits the pool. */
 static es_status size_caches(es_engine *engine, const es_engine_options *o, es_network_sizes *sizes)
 {
     const es_config *c = &engine->model->config;
@@ -65,18 +70,20 @@ static es_status size_caches(es_engine *engine, const es_engine_options *o, es_n
         sizes->slots += engine->info.checkpoints;
     }
     const size_t fixed = es_network_activation_bytes(c, sizes) + slot * (size_t)sizes->slots;
-    const int64_t fits = fixed > budget ? 0 : page ? (int64_t)((budget - fixed) / page) : INT32_MAX;
+    int64_t fits = fixed > budget ? 0 : page ? (int64_t)((budget - fixed) / page) : INT32_MAX;
+    if (o->pages && page && fits > o->pages) fits = o->pages;
     const int64_t asked = o->context && o->context < c->context ? o->context : c->context;
     if (o->context > c->context)
         return es_fail(ES_INVALID, "ctx: %" PRId64 " is more than the %" PRId64 " positions the model was made for", o->context,
                        c->context);
-    const int64_t most = fits / o->parallel * sizes->page;
+    const int64_t most = fits * sizes->page;
     const int64_t context = asked <= most ? asked : most;
     if (context < 1 || (o->context && context < o->context))
-        return es_fail(ES_NO_MEMORY, "%d sequences of %" PRId64 " tokens do not fit a memory budget of %zu MiB (%zu MiB for "
-                       "activations and states, %zu KiB a token): use a smaller --ctx or --parallel, or a larger --memory",
-                       o->parallel, asked, budget >> 20, fixed >> 20, page / (size_t)sizes->page >> 10);
-    sizes->pages = page ? (context + sizes->page - 1) / sizes->page * o->parallel : 0;
+        return es_fail(ES_NO_MEMORY, "a sequence of %" PRId64 " tokens does not fit a memory budget of %zu MiB (%zu MiB for "
+                       "activations and %d states, %zu KiB a token): use a smaller --ctx or --parallel, or a larger --memory",
+                       asked, budget >> 20, fixed >> 20, sizes->slots, page / (size_t)sizes->page >> 10);
+    const int64_t wanted = (context + sizes->page - 1) / sizes->page * o->parallel;
+    sizes->pages = !page ? 0 : wanted < fits ? wanted : fits;
     engine->info.context = context;
     engine->info.pages = sizes->pages;
     engine->info.memory = fixed + page * (size_t)sizes->pages;
@@ -108,12 +115,13 @@ static es_status allocate_lists(es_engine *engine, const es_engine_options *o, c
     engine->running = calloc(parallel, sizeof *engine->running);
     engine->spans = calloc(parallel, sizeof *engine->spans);
     engine->jobs = calloc(parallel, sizeof *engine->jobs);
+    engine->claims = calloc(parallel + 1, sizeof *engine->claims);
     engine->step_tokens = calloc(rows, sizeof *engine->step_tokens);
     engine->output_rows = calloc(rows, sizeof *engine->output_rows);
     engine->output_owner = calloc(rows, sizeof *engine->output_owner);
     engine->live = calloc((size_t)engine->live_capacity, sizeof *engine->live);
-    if (!engine->running || !engine->spans || !engine->jobs || !engine->step_tokens || !engine->output_rows || !engine->output_owner ||
-        !engine->live)
+    if (!engine->running || !engine->spans || !engine->jobs || !engine->claims || !engine->step_tokens || !engine->output_rows ||
+        !engine->output_owner || !engine->live)
         return es_fail(ES_NO_MEMORY, "no memory for the engine's lists");
     ES_TRY(es_pages_open(sizes->pages, &engine->pages));
     ES_TRY(es_pages_open(sizes->slots, &engine->slots));
@@ -141,7 +149,8 @@ static es_status build(es_engine *engine, es_engine_options *o)
     engine->info.numeric = o->numeric;
     engine->info.fingerprint = engine->fingerprint;
     engine->queue = o->queue;
-    engine->limits = (es_sequence_limits){engine->model, engine->info.context, o->page, engine->model->config.attention_layers > 0};
+    engine->limits = (es_sequence_limits){engine->model, engine->info.context, o->reserve, o->page,
+                                          engine->model->config.attention_layers > 0};
     engine->scheduler = (es_scheduler){.idle_factor = IDLE_FACTOR, .least_idle = LEAST_IDLE,
                                        .most_rows = sizes.rows, .most_chunk = o->chunk,
                                        .last_chunk = o->chunk / 4};
@@ -191,72 +200,12 @@ static void end_cancelled(es_engine *engine, bool all)
     }
 }
 
-/* What a sequence could go on from. The last prompt token is always computed: its logits are wanted. */
-static es_prefix_hit find_prefix(es_engine *engine, es_sequence *s)
-{
-    int64_t limit = s->prompt_count - 1;
-    if (s->request.on_logits && s->request.logits_from < limit) limit = s->request.logits_from;
-    if (engine->no_cache || limit <= 0) return (es_prefix_hit){.tail_page = -1, .slot = -1};
-    return es_prefix_find(engine->prefix, s->tokens, limit, s->pages);
-}
-
-/* A state and the pages that the hit does not bring. */
-static bool take_rest(es_engine *engine, es_sequence *s, int64_t full)
-{
-    if (!es_prefix_take_slot(engine->prefix, &s->slot)) return false;
-    if (es_prefix_take_pages(engine->prefix, s->page_count - full, s->pages + full)) return true;
-    es_pages_drop(&engine->slots, &s->slot, 1);
-    s->slot = -1;
-    return false;
-}
-
-/* Memory for a sequence, as much as possible from what was computed before. False: there is not enough yet. */
-static bool take_memory(es_engine *engine, es_sequence *s)
-{
-    es_prefix_hit hit = find_prefix(engine, s);
-    /* What is to be copied must survive the search for room. */
-    if (hit.tail_page >= 0) es_pages_hold(&engine->pages, hit.tail_page);
-    if (hit.slot >= 0) es_pages_hold(&engine->slots, hit.slot);
-    const bool taken = take_rest(engine, s, hit.full);
-    if (taken) {
-        es_status status = ES_OK;
-        if (hit.tail_page >= 0) status = es_network_copy_page(&engine->network, hit.tail_page, s->pages[hit.full]);
-        if (status == ES_OK && hit.slot >= 0) status = es_network_copy_state(&engine->network, hit.slot, s->slot);
-        s->computed = s->cached = status == ES_OK ? hit.position : 0;
-    } else {
-        es_pages_drop(&engine->pages, s->pages, hit.full);
-    }
-    if (hit.tail_page >= 0) es_pages_drop(&engine->pages, &hit.tail_page, 1);
-    if (hit.slot >= 0) es_pages_drop(&engine->slots, &hit.slot, 1);
-    /* Alone, a sequence always fits: if not with what it could reuse, then without. */
-    return taken || (engine->running_count == 0 && take_rest(engine, s, 0));
-}
-
-/* In order of arrival: one that does not fit yet keeps its place in front of those that might. */
-static void admit(es_engine *engine)
-{
-    while (engine->waiting && engine->running_count < engine->info.parallel) {
-        es_sequence *s = engine->waiting;
-        if (!take_memory(engine, s)) return;
-        s->admitted = true;
-        s->started_at = es_clock_now(&engine->clock);
-        engine->waiting = s->next;
-        if (!engine->waiting) engine->waiting_tail = &engine->waiting;
-        s->next = NULL;
-        engine->running[engine->running_count++] = s;
-        atomic_fetch_sub(&engine->counters.waiting, 1);
-        atomic_fetch_add(&engine->counters.cached_tokens, (uint64_t)s->cached);
-    }
-}
-
 static void *engine_main(void *argument)
 {
     es_engine *engine = argument;
     while (wait_for_work(engine)) {
         end_cancelled(engine, false);
-        admit(engine);
-        atomic_store(&engine->counters.running, engine->running_count);
-        atomic_store(&engine->counters.pages_used, engine->pages.total - engine->pages.free_count);
+        es_engine_make_room(engine);
         if (engine->running_count) es_engine_step(engine);
     }
     end_cancelled(engine, true);
@@ -309,6 +258,7 @@ void es_engine_close(es_engine *engine)
     free(engine->running);
     free(engine->spans);
     free(engine->jobs);
+    free(engine->claims);
     free(engine->step_tokens);
     free(engine->output_rows);
     free(engine->output_owner);
@@ -378,6 +328,8 @@ es_engine_stats es_engine_get_stats(const es_engine *engine)
         .completion_tokens = atomic_load(&c->completion_tokens), .finished = atomic_load(&c->finished),
         .failed = atomic_load(&c->failed), .cancelled = atomic_load(&c->cancelled), .running = atomic_load(&c->running),
         .waiting = atomic_load(&c->waiting), .cached_tokens = atomic_load(&c->cached_tokens),
+        .preemptions = atomic_load(&c->preemptions), .recomputed_tokens = atomic_load(&c->recomputed_tokens),
+        .pages_held = atomic_load(&c->pages_held),
         .pages_used = atomic_load(&c->pages_used), .pages_total = engine->info.pages,
         .last_step_seconds = (double)atomic_load(&c->step_nanoseconds) * 1e-9,
     };

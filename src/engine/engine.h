@@ -1,4 +1,5 @@
-/* engine.h: the inside of es_engine, shared by engine.c (its life and its mailbox) and step.c (what a step does). */
+/* engine.h: the inside of es_engine, shared by engine.c (its life and its mailbox), room.c (who has a place and pages) and
+ * step.c (what a step does). */
 #ifndef ES_ENGINE_ENGINE_H
 #define ES_ENGINE_ENGINE_H
 
@@ -7,6 +8,7 @@
 
 #include "base/clock.h"
 #include "cache/prefix.h"
+#include "engine/claims.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -14,8 +16,9 @@
 
 typedef struct es_engine_counters {
     _Atomic uint64_t steps, prompt_tokens, completion_tokens, cached_tokens, finished, failed, cancelled;
+    _Atomic uint64_t preemptions, recomputed_tokens;
     _Atomic int32_t running, waiting;
-    _Atomic int64_t pages_used;
+    _Atomic int64_t pages_used, pages_held;
     _Atomic uint64_t step_nanoseconds;
 } es_engine_counters;
 
@@ -44,6 +47,7 @@ struct es_engine {
     es_sequence **output_owner;           /**< [rows] */
     es_span *spans;                       /**< [parallel] */
     es_job *jobs;                         /**< [parallel] */
+    es_claim *claims;                     /**< [parallel + 1] */
 
     /* Under the lock. */
     pthread_mutex_t lock;
@@ -57,8 +61,19 @@ struct es_engine {
     bool started;
 };
 
+/** Before each step: let in who waits and fits, give pages to those that grow, move out or pause who must make room. room.c. */
+void es_engine_make_room(es_engine *engine);
+/** Give back a sequence's pages and slot; what it has computed should have been kept before. */
+void es_engine_release_memory(es_engine *engine, es_sequence *sequence);
+/** Put a sequence among the waiting, in order of age. */
+void es_engine_wait_again(es_engine *engine, es_sequence *sequence);
+
 /** One step of the running sequences: compute, choose, tell. step.c. */
 void es_engine_step(es_engine *engine);
+/** Keep what a sequence has computed for those that begin alike, itself perhaps. Its own state becomes the mark. */
+void es_engine_keep(es_engine *engine, es_sequence *sequence);
+/** It no longer runs. */
+void es_engine_leave(es_engine *engine, es_sequence *sequence);
 /** Time a decode step and a short prompt, as the cost model's beginning; set the step budget (0: three decode steps; negative:
  *  none). Before the engine's thread starts. */
 es_status es_engine_measure(es_engine *engine, double budget);

@@ -83,8 +83,8 @@ static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, 
     const size_t held = r->stop_count ? longest + PIECE_ROOM : 0;
     char *text = carve(c, held, 1);
     if (!s) return NULL;
-    *s = (es_sequence){.request = copy, .tokens = tokens, .capacity = capacity, .pages = table, .page_count = pages,
-                       .slot = -1, .held = text, .held_capacity = held, .longest_stop = longest};
+    *s = (es_sequence){.request = copy, .tokens = tokens, .capacity = capacity, .pages = table, .page_capacity = pages,
+                       .slot = -1, .logits_next = r->logits_from, .held = text, .held_capacity = held, .longest_stop = longest};
     s->count = s->prompt_count = (int64_t)r->prompt_count;
     memcpy(tokens, r->prompt, r->prompt_count * sizeof *tokens);
     s->request.prompt = tokens;
@@ -102,12 +102,23 @@ static void choose_stops(es_sequence *s, const es_model *model)
         if (s->tokens[i] == model->message_start) s->stop_at[--n] = i;
 }
 
+int64_t es_sequence_pages(const es_sequence *s, int32_t page)
+{
+    const int64_t next = s->count < s->capacity ? s->count + 1 : s->capacity;
+    const int64_t pages = ((s->promised > next ? s->promised : next) + page - 1) / page;
+    return pages < s->page_capacity ? pages : s->page_capacity;
+}
+
+bool es_sequence_decodes(const es_sequence *s)
+{
+    return s->count > s->prompt_count && s->computed == s->count - 1;
+}
+
 int64_t es_sequence_until(const es_sequence *s, bool recurrent)
 {
-    if (s->computed >= s->prompt_count) return s->count;
-    if (!recurrent) return s->prompt_count;
+    if (!recurrent || es_sequence_decodes(s)) return s->count;
     int64_t until = (s->computed / ES_SEQUENCE_STRIDE + 1) * ES_SEQUENCE_STRIDE;
-    if (until > s->prompt_count) until = s->prompt_count;
+    if (until > s->count) until = s->count;
     for (int i = 0; i < ES_SEQUENCE_STOPS; i++)
         if (s->stop_at[i] > s->computed && s->stop_at[i] < until) until = s->stop_at[i];
     return until;
@@ -117,7 +128,9 @@ es_status es_sequence_open(const es_request *request, const es_sequence_limits *
 {
     ES_TRY(check_request(request, limits));
     es_request r = *request;
-    if (r.max_tokens < 0) r.max_tokens = limits->context - (int64_t)r.prompt_count;
+    const int64_t rest = limits->context - (int64_t)r.prompt_count;
+    const int64_t promise = r.max_tokens >= 0 ? r.max_tokens : limits->reserve < rest ? limits->reserve : rest;
+    if (r.max_tokens < 0) r.max_tokens = rest;
     const int64_t capacity = (int64_t)r.prompt_count + r.max_tokens;
     const int64_t pages = limits->has_pages ? (capacity + limits->page - 1) / limits->page : 0;
     carver counter = {0};
@@ -125,6 +138,7 @@ es_status es_sequence_open(const es_request *request, const es_sequence_limits *
     carver c = {.base = calloc(1, counter.used)};
     if (!c.base) return es_fail(ES_NO_MEMORY, "no memory for a request of %" PRId64 " tokens", capacity);
     es_sequence *s = carve_all(&c, &r, capacity, pages);
+    s->promised = s->prompt_count + promise;
     choose_stops(s, limits->model);
     const es_tokenizer *tokenizer = es_model_tokenizer(limits->model);
     if (tokenizer) {

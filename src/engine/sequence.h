@@ -23,11 +23,16 @@ typedef struct es_sequence {
     int64_t count, capacity;   /**< tokens there are; most there can be */
     int64_t prompt_count;
     int64_t computed;          /**< tokens whose keys, values and state are in the caches */
-    int32_t *pages;            /**< [page_count] block table, filled at admission */
-    int64_t page_count;
-    int32_t slot;              /**< state slot, −1 before admission */
-    bool admitted;
-    int64_t cached;            /**< prompt tokens that came from the prefix cache */
+    int64_t promised;          /**< tokens that it may reach before it has to ask for pages */
+    int32_t *pages;            /**< [page_count of page_capacity] block table, filled at admission */
+    int64_t page_count, page_capacity;
+    int32_t slot;              /**< state slot, −1 while it has no place */
+    bool admitted;             /**< it has a place, pages and a slot */
+    bool paused;               /**< it waits in its place for a page */
+    int32_t moves;             /**< times that it was moved out */
+    int64_t cached;            /**< prompt tokens that came from the prefix cache when it was first admitted */
+    int64_t resumed;           /**< tokens it had when it got its place */
+    int64_t logits_next;       /**< the next position whose logits the caller gets */
     int64_t stop_at[ES_SEQUENCE_STOPS]; /**< prompt positions where the state is worth keeping, ascending; 0: none */
     _Atomic bool cancelled;
 
@@ -43,14 +48,19 @@ typedef struct es_sequence {
 typedef struct es_sequence_limits {
     const es_model *model;
     int64_t context;   /**< most tokens of a sequence */
+    int64_t reserve;   /**< tokens promised to an answer whose length is not given */
     int32_t page;
     bool has_pages;    /**< the model has attention layers */
 } es_sequence_limits;
 es_status es_sequence_open(const es_request *request, const es_sequence_limits *limits, es_sequence **sequence);
 void es_sequence_close(es_sequence *sequence);
 
-/** The position up to which its prompt may be computed in one go: the next place where the state is worth keeping, or the
- *  prompt's end. `recurrent`: the model has states at all. */
+/** Pages that it must have when it gets its place: for what it was promised, and for one token more than it has. */
+int64_t es_sequence_pages(const es_sequence *sequence, int32_t page);
+/** True once its prompt and all but the last token of its answer are computed: its next row chooses a token. */
+bool es_sequence_decodes(const es_sequence *sequence);
+/** The position up to which it may be computed in one go: the next place where the state is worth keeping, or the end of what
+ *  there is. `recurrent`: the model has states at all. */
 int64_t es_sequence_until(const es_sequence *sequence, bool recurrent);
 
 /** Take a chosen token's text: *text is what may be sent now (valid until the next call); *stop is the stop string that was

@@ -19,11 +19,7 @@ static void send(const es_sequence *s, es_event *event)
 /* Whatever it held returns to the pools; then whoever waits for it may go on. */
 static void release(es_engine *engine, es_sequence *s)
 {
-    if (s->admitted) {
-        es_pages_drop(&engine->pages, s->pages, s->page_count);
-        if (s->slot >= 0) es_pages_drop(&engine->slots, &s->slot, 1);
-        atomic_store(&engine->counters.pages_used, engine->pages.total - engine->pages.free_count);
-    }
+    es_engine_release_memory(engine, s);
     pthread_mutex_lock(&engine->lock);
     for (int32_t i = 0; i < engine->live_count; i++)
         if (engine->live[i] == s) {
@@ -35,7 +31,7 @@ static void release(es_engine *engine, es_sequence *s)
     es_sequence_close(s);
 }
 
-static void leave(es_engine *engine, es_sequence *s)
+void es_engine_leave(es_engine *engine, es_sequence *s)
 {
     for (int32_t i = 0; i < engine->running_count; i++)
         if (engine->running[i] == s) {
@@ -47,10 +43,9 @@ static void leave(es_engine *engine, es_sequence *s)
     atomic_store(&engine->counters.running, engine->running_count);
 }
 
-/* Keep what a sequence has computed for those that begin alike. Its own state becomes the mark. */
-static void remember(es_engine *engine, es_sequence *s)
+void es_engine_keep(es_engine *engine, es_sequence *s)
 {
-    if (engine->no_cache || !s->admitted || s->computed <= s->cached) return;
+    if (!s->admitted || s->computed <= s->resumed) return;
     es_prefix_insert(engine->prefix, s->tokens, s->computed, s->pages, engine->recurrent ? s->slot : -1, false);
     if (engine->recurrent) s->slot = -1;
 }
@@ -87,10 +82,10 @@ void es_engine_finish(es_engine *engine, es_sequence *s, es_finish finish, const
     es_event event = {.kind = ES_EVENT_DONE, .finish = finish, .stop_string = stop, .text = ""};
     if (!stop) es_sequence_rest(s, &event.text, &event.text_bytes);
     fill_usage(engine, s, &event);
-    remember(engine, s);
+    if (!engine->no_cache) es_engine_keep(engine, s);
     atomic_fetch_add(finish == ES_FINISH_CANCELLED ? &engine->counters.cancelled : &engine->counters.finished, 1);
     send(s, &event);
-    leave(engine, s);
+    es_engine_leave(engine, s);
     release(engine, s);
 }
 
@@ -100,7 +95,7 @@ void es_engine_fail(es_engine *engine, es_sequence *s, es_status status)
     fill_usage(engine, s, &event);
     atomic_fetch_add(&engine->counters.failed, 1);
     send(s, &event);
-    leave(engine, s);
+    es_engine_leave(engine, s);
     release(engine, s);
 }
 
@@ -108,7 +103,7 @@ void es_engine_fail(es_engine *engine, es_sequence *s, es_status status)
 static bool wants_output(const es_sequence *s, int64_t position)
 {
     if (position == s->count - 1 && s->request.max_tokens > 0) return true;
-    return s->request.on_logits && position >= s->request.logits_from && position < s->prompt_count;
+    return s->request.on_logits && position >= s->logits_next && position < s->prompt_count;
 }
 
 static void lay_out(es_engine *engine, es_batch *batch)
@@ -193,11 +188,14 @@ static es_status read_outputs(es_engine *engine, const es_batch *batch)
             es_sequence *s = engine->output_owner[first + i];
             const float *row = logits + (int64_t)i * vocabulary;
             const int64_t position = s->computed + part.output_row[i] - s->step_row;
-            if (s->request.on_logits && position >= s->request.logits_from && position < s->prompt_count)
+            if (s->request.on_logits && position >= s->logits_next && position < s->prompt_count) {
                 s->request.on_logits(s->request.user, position, row, vocabulary);
+                s->logits_next = position + 1;
+            }
             if (position == s->count - 1 && s->request.max_tokens > 0) {
                 s->computed += s->step_rows; /* its rows are done: from here on it may end */
                 s->step_rows = 0;
+                if (s->computed % ES_SEQUENCE_STRIDE == 0) ES_TRY(checkpoint(engine, s));
                 choose(engine, s, row);
             }
         }
@@ -205,7 +203,7 @@ static es_status read_outputs(es_engine *engine, const es_batch *batch)
     return ES_OK;
 }
 
-/* Sequences whose prompt goes on, or ends without an answer. */
+/* Sequences whose prompt goes on (or, where one comes back, its answer so far), or ends without an answer. */
 static es_status advance_prompts(es_engine *engine)
 {
     for (int32_t i = 0; i < engine->running_count;) {
@@ -213,8 +211,8 @@ static es_status advance_prompts(es_engine *engine)
         const bool moved = s->step_rows > 0;
         s->computed += s->step_rows;
         s->step_rows = 0;
-        if (moved && s->computed < s->prompt_count) ES_TRY(checkpoint(engine, s));
-        if (moved && s->request.progress && s->computed <= s->prompt_count) {
+        if (moved && s->computed < s->count) ES_TRY(checkpoint(engine, s));
+        if (moved && s->request.progress && s->count == s->prompt_count) {
             es_event event = {.kind = ES_EVENT_PROGRESS, .prompt_done = s->computed, .text = ""};
             send(s, &event);
         }
@@ -231,21 +229,22 @@ static void fail_all(es_engine *engine, es_status status)
     while (engine->running_count) es_engine_fail(engine, engine->running[0], status);
 }
 
-/* What the scheduler sees of the running sequences, and back. Returns the rows of prompts. */
-static int64_t plan_step(es_engine *engine)
+/* What the scheduler sees of the running sequences, and back. Adds up the rows of prompts, and of what is computed anew. */
+static int32_t plan_step(es_engine *engine, int64_t *prompt_rows, int64_t *again_rows)
 {
-    int64_t prompt_rows = 0;
     for (int32_t i = 0; i < engine->running_count; i++) {
         const es_sequence *s = engine->running[i];
-        engine->jobs[i] = (es_job){.computed = s->computed, .until = es_sequence_until(s, engine->recurrent),
-                                   .work = s->computed - s->cached, .decoding = s->computed >= s->prompt_count};
+        engine->jobs[i] = (es_job){.computed = s->computed, .work = s->computed - s->resumed,
+                                   .until = s->paused ? s->computed : es_sequence_until(s, engine->recurrent),
+                                   .decoding = !s->paused && es_sequence_decodes(s)};
     }
-    es_scheduler_plan(&engine->scheduler, engine->jobs, engine->running_count);
+    const int32_t rows = es_scheduler_plan(&engine->scheduler, engine->jobs, engine->running_count);
     for (int32_t i = 0; i < engine->running_count; i++) {
-        engine->running[i]->step_rows = engine->jobs[i].rows;
-        if (!engine->jobs[i].decoding) prompt_rows += engine->jobs[i].rows;
+        es_sequence *s = engine->running[i];
+        s->step_rows = engine->jobs[i].rows;
+        if (!engine->jobs[i].decoding) *(s->moves ? again_rows : prompt_rows) += s->step_rows;
     }
-    return prompt_rows;
+    return rows;
 }
 
 /* A budget of three decode steps means steps as they are now: what was measured at start, on a busy machine perhaps, is only
@@ -264,10 +263,14 @@ void es_engine_step(es_engine *engine)
 {
     const uint64_t start = es_clock_now(&engine->clock);
     const int32_t jobs = engine->running_count;
-    const int64_t prompt_rows = plan_step(engine);
+    int64_t prompt_rows = 0, again_rows = 0;
     es_batch batch;
+    /* The oldest can always go on, or somebody whose pages it waits for: a step without rows would be one without end. */
+    es_status status = plan_step(engine, &prompt_rows, &again_rows) > 0
+                           ? ES_OK
+                           : es_fail(ES_INTERNAL, "none of %d sequences can go on", engine->running_count);
     lay_out(engine, &batch);
-    es_status status = es_device_submit(engine->device, &engine->network.body, &batch);
+    if (status == ES_OK) status = es_device_submit(engine->device, &engine->network.body, &batch);
     if (status == ES_OK) status = read_outputs(engine, &batch);
     if (status == ES_OK) status = advance_prompts(engine);
     if (status != ES_OK) {
@@ -279,6 +282,7 @@ void es_engine_step(es_engine *engine)
     follow_decode_time(engine);
     atomic_fetch_add(&engine->counters.steps, 1);
     atomic_fetch_add(&engine->counters.prompt_tokens, (uint64_t)prompt_rows);
+    atomic_fetch_add(&engine->counters.recomputed_tokens, (uint64_t)again_rows);
     atomic_store(&engine->counters.step_nanoseconds, took);
 }
 

@@ -2,8 +2,8 @@
  *
  * For each oracle family one history of tokens is computed under a first plan, and its logits, row by row, are the baseline.
  * Then one thing after another is changed that only decides who does the work and when: how the prompt is cut, how many
- * workers there are, who walks the keys, company, page size, instruction set, where the prompt ends. Not a bit may change, in
- * any row, nor in the sixteen sampled tokens behind the prompt, their log-probabilities and those of the twenty likeliest.
+ * workers there are, who walks the keys, company, page size, instruction set, where the prompt ends, being moved out and coming
+ * back. Not a bit may change, in any row, nor in the sixteen sampled tokens behind the prompt, their log-probabilities and those of the twenty likeliest.
  *
  * All of it once for each numeric mode, which is the one thing that may change an answer. (int8 works on quantised weights,
  * which these models do not have; tests/py/test_oracle_gguf.py makes some.)
@@ -164,7 +164,7 @@ static es_engine *engine_of(const subject *s, const plan *p)
     es_engine *engine = NULL;
     if (options.threads == 0) options.threads = 2;
     if (options.parallel == 0) options.parallel = p->company ? 4 : 1;
-    options.context = LONG_TOKENS + 128;
+    if (options.context == 0) options.context = LONG_TOKENS + 128;
     options.numeric = numeric;
     if (p->instruction_set) setenv("ES_INSTRUCTION_SET", p->instruction_set, 1);
     const es_status status = es_engine_open(s->model, &options, &engine);
@@ -296,6 +296,85 @@ static void the_same_in_any_company(void **state)
     check_plans(plans, sizeof plans / sizeof *plans);
 }
 
+/* An elder that started before the subject and goes on until it has moved it out and taken two pages more. */
+typedef struct elder {
+    es_engine *engine;
+    uint64_t id;
+    int64_t tokens, since; /* all of them; those since the subject was moved out */
+    int done;
+} elder;
+
+static void on_elder_event(void *user, const es_event *event)
+{
+    elder *e = user;
+    e->done += event->kind == ES_EVENT_DONE;
+    if (event->kind != ES_EVENT_TOKEN) return;
+    e->tokens++;
+    if (es_engine_get_stats(e->engine).preemptions && ++e->since == 40) es_engine_cancel(e->engine, e->id);
+}
+
+/* The subject's own length is not told, so that it has to ask for pages; sixteen tokens are enough. */
+typedef struct crowded {
+    run run;
+    es_engine *engine;
+    uint64_t id;
+} crowded;
+
+static void on_crowded_logits(void *user, int64_t position, const float *logits, int32_t vocabulary)
+{
+    on_logits(&((crowded *)user)->run, position, logits, vocabulary);
+}
+
+static void on_crowded_event(void *user, const es_event *event)
+{
+    crowded *c = user;
+    on_event(&c->run, event);
+    if (event->kind == ES_EVENT_TOKEN && c->run.out->tokens == ANSWER) es_engine_cancel(c->engine, event->request);
+}
+
+static void check_crowded(const subject *s, plan p, int32_t length)
+{
+    outcome *got = calloc(1, sizeof *got);
+    assert_non_null(got);
+    p.options.page = 16;
+    p.options.parallel = 2;
+    p.options.reserve = 1;
+    p.options.pages = (length + 1 + 15) / 16 + 7; /* what both start with, and not a page more */
+    p.options.context = p.options.pages * 16;
+    es_engine *engine = engine_of(s, &p);
+    elder e = {.engine = engine};
+    es_request request = {.prompt = s->ids + 7, .prompt_count = 100, .max_tokens = -1, .ignore_eos = true,
+                          .sampling = es_sampling_defaults(), .on_event = on_elder_event, .user = &e};
+    e.id = es_oracle_submit(engine, &request);
+    crowded c = {.run.out = got, .engine = engine};
+    request = request_of(s->ids, length, &c.run);
+    request.max_tokens = -1;
+    request.on_event = on_crowded_event;
+    request.on_logits = on_crowded_logits;
+    request.user = &c;
+    es_engine_wait(engine, es_oracle_submit(engine, &request));
+    es_engine_wait(engine, e.id);
+    const es_engine_stats stats = es_engine_get_stats(engine);
+    es_engine_close(engine);
+    assert_int_equal(got->errors, 0);
+    assert_int_equal(got->done, 1);
+    assert_int_equal(got->rows, length);
+    assert_int_equal(got->tokens, ANSWER);
+    assert_int_equal(e.done, 1);
+    assert_true(stats.preemptions > 0 && stats.recomputed_tokens > 0); /* or else it was not crowded */
+    compare(s, &p, got);
+    free(got);
+}
+
+static void the_same_when_moved_out(void **state)
+{
+    (void)state;
+    const plan plans[] = {{.options.threads = 2}, {.options = {.chunk = 33, .threads = 3}}, {.options.no_cache = true}};
+    for (size_t f = 0; f < families; f++)
+        for (size_t i = 0; i < (whole || f < 2 ? sizeof plans / sizeof *plans : 1); i++)
+            check_crowded(&subjects[f], plans[i], subjects[f].length);
+}
+
 /* Where a prompt ends changes nothing before its end: lengths around every edge there is (tile, page, partition, block). */
 static void the_same_wherever_the_prompt_ends(void **state)
 {
@@ -425,6 +504,7 @@ int main(void)
         cmocka_unit_test(the_same_for_any_page),
         cmocka_unit_test(the_same_for_any_instruction_set),
         cmocka_unit_test(the_same_in_any_company),
+        cmocka_unit_test(the_same_when_moved_out),
         cmocka_unit_test(the_same_wherever_the_prompt_ends),
         cmocka_unit_test(decoding_equals_prefill),
         cmocka_unit_test(the_same_for_drawn_combinations),
