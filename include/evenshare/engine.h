@@ -188,6 +188,7 @@ typedef struct es_engine_stats {
     uint64_t preemptions;            /**< times that a sequence was moved out */
     uint64_t recomputed_tokens;      /**< rows computed anew for sequences that came back */
     double last_step_seconds;
+    double step_budget_seconds;      /**< 0: no bound */
 } es_engine_stats;
 es_engine_stats es_engine_get_stats(const es_engine *engine);
 

@@ -332,5 +332,6 @@ es_engine_stats es_engine_get_stats(const es_engine *engine)
         .pages_held = atomic_load(&c->pages_held),
         .pages_used = atomic_load(&c->pages_used), .pages_total = engine->info.pages,
         .last_step_seconds = (double)atomic_load(&c->step_nanoseconds) * 1e-9,
+        .step_budget_seconds = engine->info.step_budget,
     };
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/page.h"
 #include "serve/server_state.h"
 #include "serve/strict_json.h"
 
@@ -15,11 +16,17 @@ static void reply_json(es_http_connection *connection, json_t *json)
     es_text_free(&body);
 }
 
+/* The page asks for the key itself, so anybody may have it. It may not be framed, and knows no other server. */
 void es_serve_index(es_server *server, es_http_connection *connection)
 {
     (void)server;
-    static const char text[] = "evenshare: the OpenAI-style API is under /v1 (chat/completions, completions, models).\n";
-    es_http_reply(connection, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
+    es_http_add_header(connection, "Content-Security-Policy", es_page_policy);
+    es_http_add_header(connection, "X-Frame-Options", "DENY");
+    es_http_add_header(connection, "Referrer-Policy", "no-referrer");
+    es_http_add_header(connection, "Cross-Origin-Opener-Policy", "same-origin");
+    es_http_add_header(connection, "Cross-Origin-Resource-Policy", "same-origin");
+    es_http_add_header(connection, "Cache-Control", "no-cache");
+    es_http_reply(connection, 200, "text/html; charset=utf-8", (const char *)es_page_html, es_page_bytes);
 }
 
 static json_t *model_json(const es_server *server)
@@ -70,12 +77,14 @@ static void read_call(es_task *task)
 
 static void serve_call(es_server *server, es_http_connection *connection, es_call_kind kind)
 {
-    es_answer *answer = es_answer_new(&server->api, &server->metrics, connection, kind, server->next_serial,
-                                      server->unique);
+    es_answer *answer = es_answer_new(&server->api, &server->metrics, connection, kind, server->next_serial, server->unique);
     es_reading *reading = calloc(1, sizeof *reading);
     es_status status = answer && reading ? ES_OK : es_fail(ES_NO_MEMORY, "out of memory");
     if (status == ES_OK) {
-        *reading = (es_reading){.task = {NULL, read_call}, .server = server, .kind = kind, .serial = server->next_serial};
+        *reading = (es_reading){
+            .task = {NULL, read_call},
+              .server = server, .kind = kind, .serial = server->next_serial
+        };
         es_text *body = es_http_get_body(connection);
         reading->body = *body;
         *body = (es_text){0};

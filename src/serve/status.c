@@ -75,15 +75,17 @@ static void put_engine(es_server *server, const es_engine_stats *stats, es_text 
         const char *name, *type, *help;
         double value;
     } rows[] = {
-        {"evenshare_requests_running",   "gauge",   "Sequences in the engine that have a place.",      stats->running              },
-        {"evenshare_requests_waiting",   "gauge",   "Sequences that wait for a place.",                stats->waiting              },
-        {"evenshare_requests_open",      "gauge",   "Requests for an answer that have not ended.",     (double)server->answer_count},
-        {"evenshare_connections",        "gauge",   "Open connections.",                               (double)server->http.count  },
-        {"evenshare_kv_pages_used",      "gauge",   "KV pages that hold tokens.",                      (double)stats->pages_used   },
-        {"evenshare_kv_pages_total",     "gauge",   "KV pages in all.",                                (double)stats->pages_total  },
-        {"evenshare_steps_total",        "counter", "Engine steps.",                                   (double)stats->steps        },
-        {"evenshare_last_step_seconds",  "gauge",   "What the last step took.",                        stats->last_step_seconds    },
-        {"evenshare_start_time_seconds", "gauge",   "When the server started, in seconds since 1970.", (double)server->started     },
+        {"evenshare_requests_running",    "gauge",   "Sequences in the engine that have a place.",                 stats->running              },
+        {"evenshare_requests_waiting",    "gauge",   "Sequences that wait for a place.",                           stats->waiting              },
+        {"evenshare_requests_open",       "gauge",   "Requests for an answer that have not ended.",                (double)server->answer_count},
+        {"evenshare_connections",         "gauge",   "Open connections.",                                          (double)server->http.count  },
+        {"evenshare_kv_pages_used",       "gauge",   "KV pages that hold tokens.",                                 (double)stats->pages_used   },
+        {"evenshare_kv_pages_total",      "gauge",   "KV pages in all.",                                           (double)stats->pages_total  },
+        {"evenshare_steps_total",         "counter", "Engine steps.",                                              (double)stats->steps        },
+        {"evenshare_last_step_seconds",   "gauge",   "What the last step took.",                                   stats->last_step_seconds    },
+        {"evenshare_step_budget_seconds", "gauge",   "What a step may take while someone generates; 0: no bound.",
+         stats->step_budget_seconds                                                                                                            },
+        {"evenshare_start_time_seconds",  "gauge",   "When the server started, in seconds since 1970.",            (double)server->started     },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         es_metrics_family(out, rows[i].name, rows[i].type, rows[i].help);
