@@ -151,6 +151,12 @@ typedef struct es_request {
     size_t stop_token_count;
     const char *const *stop;     /**< [stop_count] strings that end the answer; they are not part of it */
     size_t stop_count;
+    const char *grammar;         /**< GBNF that the answer follows, `grammar_bytes` bytes; NULL: none. Tokens that would break it
+                                      are not chosen, and the answer ends when it is whole (docs/api.md) */
+    size_t grammar_bytes;
+    const char *grammar_after;   /**< the grammar begins behind this text ("</think>", at most 64 bytes) of the answer, special
+                                      tokens counted in, and up to two newlines; NULL: at the answer's beginning */
+    bool grammar_optional;       /**< an answer may also end without `grammar_after` ever coming */
     bool ignore_eos;             /**< the model's own stop tokens do not end the answer */
     bool keep_special;           /**< write special tokens into the text */
     bool logprobs;               /**< fill event.logprob */

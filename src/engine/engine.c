@@ -129,6 +129,7 @@ static es_status allocate_lists(es_engine *engine, const es_engine_options *o, c
     engine->no_cache = o->no_cache;
     ES_TRY(es_prefix_open(&engine->pages, &engine->slots, sizes->page, engine->recurrent,
                           engine->recurrent ? sizes->slots : MOST_TAILS, &engine->prefix));
+    es_constraints_open(engine->model, o->parallel, &engine->constraints);
     return es_sampler_open(engine->model->config.vocabulary, &engine->sampler);
 }
 
@@ -255,6 +256,7 @@ void es_engine_close(es_engine *engine)
     es_pages_close(&engine->pages);
     es_pages_close(&engine->slots);
     es_sampler_close(&engine->sampler);
+    es_constraints_close(&engine->constraints);
     free(engine->running);
     free(engine->spans);
     free(engine->jobs);
@@ -278,6 +280,11 @@ es_status es_engine_submit(es_engine *engine, const es_request *request, uint64_
 {
     es_sequence *s;
     ES_TRY(es_sequence_open(request, &engine->limits, &s));
+    const es_status compiled = request->grammar ? es_constraint_compile(&engine->constraints, request, s) : ES_OK;
+    if (compiled != ES_OK) {
+        es_sequence_close(s);
+        return compiled;
+    }
     s->submitted_at = es_clock_now(&engine->clock);
     pthread_mutex_lock(&engine->lock);
     const bool stopped = engine->stop, full = engine->live_count == engine->live_capacity;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cache/prefix.h"
 #include "engine/claims.h"
+#include "engine/constraint.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -33,6 +34,7 @@ struct es_engine {
     bool recurrent, no_cache;
     bool own_budget;            /**< the step budget is the engine's own choice, not an option's */
     es_sampler sampler;
+    es_constraints constraints;
     es_sequence_limits limits;
     es_scheduler scheduler;
     es_clock clock;

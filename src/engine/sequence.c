@@ -9,6 +9,7 @@
 
 #define MOST_STOPS 64
 #define MOST_STOP_BYTES 1024
+#define MOST_AFTER_BYTES 64
 #define PIECE_ROOM 8192 /* most bytes that one token can add to the text */
 
 static es_status check_request(const es_request *r, const es_sequence_limits *limits)
@@ -36,6 +37,10 @@ static es_status check_request(const es_request *r, const es_sequence_limits *li
     }
     if (r->stop_count && !es_model_tokenizer(limits->model))
         return es_fail(ES_UNSUPPORTED, "stop strings need a tokenizer, and the model has none");
+    if (r->grammar && !es_model_tokenizer(limits->model))
+        return es_fail(ES_UNSUPPORTED, "a grammar needs a tokenizer, and the model has none");
+    if (r->grammar_after && (strlen(r->grammar_after) == 0 || strlen(r->grammar_after) > MOST_AFTER_BYTES))
+        return es_fail(ES_INVALID, "grammar_after has %zu bytes; 1 to %d are possible", strlen(r->grammar_after), MOST_AFTER_BYTES);
     if (r->top_logprobs < 0 || r->top_logprobs > ES_MOST_TOP_LOGPROBS)
         return es_fail(ES_INVALID, "top_logprobs: %d is not between 0 and %d", r->top_logprobs, ES_MOST_TOP_LOGPROBS);
     return es_sampling_check(&r->sampling);
@@ -70,6 +75,9 @@ static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, 
     int32_t *table = carve(c, (size_t)pages, sizeof *table);
     copy_into(c, r->bias, r->bias_count, sizeof *r->bias, (const void **)&copy.bias);
     copy_into(c, r->stop_tokens, r->stop_token_count, sizeof *r->stop_tokens, (const void **)&copy.stop_tokens);
+    if (r->grammar && r->grammar_after)
+        copy_into(c, r->grammar_after, strlen(r->grammar_after) + 1, 1, (const void **)&copy.grammar_after);
+    copy.grammar = NULL; /* it was compiled instead */
     const char **stops = carve(c, r->stop_count, sizeof *stops);
     size_t longest = 0;
     for (size_t i = 0; i < r->stop_count; i++) {
@@ -86,6 +94,7 @@ static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, 
     *s = (es_sequence){.request = copy, .tokens = tokens, .capacity = capacity, .pages = table, .page_capacity = pages,
                        .slot = -1, .logits_next = r->logits_from, .held = text, .held_capacity = held, .longest_stop = longest};
     s->count = s->prompt_count = (int64_t)r->prompt_count;
+    s->grammar_from = r->grammar_after ? -1 : s->prompt_count;
     memcpy(tokens, r->prompt, r->prompt_count * sizeof *tokens);
     s->request.prompt = tokens;
     return s;
@@ -155,6 +164,7 @@ es_status es_sequence_open(const es_request *request, const es_sequence_limits *
 void es_sequence_close(es_sequence *sequence)
 {
     if (!sequence) return;
+    es_grammar_close(sequence->grammar);
     if (sequence->detokenizer) es_detokenizer_close(sequence->detokenizer);
     free(sequence);
 }

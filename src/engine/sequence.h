@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "evenshare/engine.h"
+#include "text/grammar.h"
 
 /** Beginnings of messages whose states are kept, and the last-but-one token of the prompt. */
 #define ES_SEQUENCE_STOPS 4
@@ -35,6 +36,11 @@ typedef struct es_sequence {
     int64_t logits_next;       /**< the next position whose logits the caller gets */
     int64_t stop_at[ES_SEQUENCE_STOPS]; /**< prompt positions where the state is worth keeping, ascending; 0: none */
     _Atomic bool cancelled;
+
+    es_grammar *grammar;       /**< owned; NULL: any text will do. See constraint.h */
+    size_t after_seen;         /**< bytes of request.grammar_after that the answer ends with */
+    int64_t grammar_from;      /**< index of the first token that the grammar rules; −1: grammar_after has not come yet */
+    size_t grammar_skip;       /**< bytes of that token that lie before it */
 
     es_detokenizer *detokenizer;
     char *held;                /**< text that may be the beginning of a stop string */

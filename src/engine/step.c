@@ -141,15 +141,23 @@ static bool stops_answer(const es_engine *engine, const es_sequence *s, es_token
 static void choose(es_engine *engine, es_sequence *s, const float *logits)
 {
     const es_request *r = &s->request;
+    es_allowed allowed = {.may_stop = true};
+    es_status status = s->grammar ? es_constraint_allow(&engine->constraints, s, &allowed) : ES_OK;
+    if (status == ES_OK && allowed.over) {
+        es_engine_finish(engine, s, ES_FINISH_STOP, NULL);
+        return;
+    }
     const es_sample_input input = {
         .logits = logits, .sampling = &r->sampling, .bias = r->bias, .bias_count = r->bias_count, .history = s->tokens,
-        .history_count = s->count, .prompt_count = s->prompt_count,
+        .history_count = s->count, .prompt_count = s->prompt_count, .allowed = allowed.mask,
         .top_logprobs = r->logprobs || r->top_logprobs ? r->top_logprobs : -1,
     };
     es_sample sample;
     es_event event = {.kind = ES_EVENT_TOKEN, .text = ""};
-    es_status status = es_sampler_choose(&engine->sampler, &input, &sample);
-    const bool last = status == ES_OK && stops_answer(engine, s, sample.token);
+    if (status == ES_OK) status = es_sampler_choose(&engine->sampler, &input, &sample);
+    const bool last = status == ES_OK && allowed.may_stop && stops_answer(engine, s, sample.token);
+    bool over = false;
+    if (status == ES_OK && s->grammar && !last) status = es_constraint_take(&engine->constraints, s, sample.token, &over);
     const char *stop = NULL;
     if (status == ES_OK)
         status = es_sequence_add_text(s, sample.token, !last || r->keep_special, &event.text, &event.text_bytes, &stop);
@@ -165,7 +173,7 @@ static void choose(es_engine *engine, es_sequence *s, const float *logits)
     event.top = sample.top;
     event.top_count = sample.top_count;
     send(s, &event);
-    if (last || stop)
+    if (last || stop || over)
         es_engine_finish(engine, s, ES_FINISH_STOP, stop);
     else if (s->count == s->capacity)
         es_engine_finish(engine, s, ES_FINISH_LENGTH, NULL);
