@@ -1,7 +1,7 @@
 /* fake_backend.h: an engine that is only arithmetic, for tests of what stands in front of one.
  *
  * A token is a byte. The answer to any prompt is "abc...z", one letter per token, then the end; with ignore_eos the alphabet
- * goes round. One thread makes a token for every live request, then sleeps `step_microseconds`. Templates print
+ * goes round. A prompt with "[[[some text]]]" in it is answered with that text (the last one), a byte per token. One thread makes a token for every live request, then sleeps `step_microseconds`. Templates print
  * "[role]content\n"; a part list is printed as JSON, as templates that know only strings would. */
 #ifndef ES_TESTS_FAKE_BACKEND_H
 #define ES_TESTS_FAKE_BACKEND_H
@@ -24,6 +24,7 @@ typedef struct fake_request {
     int64_t prompt, most, made;
     bool ignore_eos, logprobs;
     int top;
+    char *script; /* NULL: the alphabet */
 } fake_request;
 
 typedef struct fake_backend {
@@ -104,6 +105,20 @@ static void fake_listen(void *self, es_event_fn on_event, void *user)
     fake->user = user;
 }
 
+/* What stands between the last "[[[" and "]]]" of a prompt; NULL without. */
+static char *fake_script(const es_request *request)
+{
+    char *prompt = malloc(request->prompt_count + 1);
+    for (size_t i = 0; i < request->prompt_count; i++) prompt[i] = (char)request->prompt[i];
+    prompt[request->prompt_count] = '\0';
+    char *begin = NULL, *script = NULL;
+    for (char *at = prompt; (at = strstr(at, "[[[")); at += 3) begin = at + 3;
+    char *end = begin ? strstr(begin, "]]]") : NULL;
+    if (end) script = strndup(begin, (size_t)(end - begin));
+    free(prompt);
+    return script;
+}
+
 static es_status fake_submit(void *self, uint64_t key, const es_request *request)
 {
     fake_backend *fake = self;
@@ -112,7 +127,7 @@ static es_status fake_submit(void *self, uint64_t key, const es_request *request
     for (int i = 0; i < fake->capacity; i++) {
         if (fake->requests[i].live) continue;
         fake->requests[i] = (fake_request){true, false, key, (int64_t)request->prompt_count, request->max_tokens, 0,
-                                           request->ignore_eos, request->logprobs, request->top_logprobs};
+                                           request->ignore_eos, request->logprobs, request->top_logprobs, fake_script(request)};
         fake->stats.running++;
         status = ES_OK;
         break;
@@ -146,6 +161,7 @@ static void fake_end(fake_backend *fake, fake_request *r, es_event_kind kind, es
                       .completion_tokens = r->made, .cached_tokens = r->prompt / 2, .status = ES_INTERNAL,
                       .message = kind == ES_EVENT_ERROR ? "the fake engine broke" : NULL};
     fake->on_event(fake->user, &event);
+    free(r->script);
     r->live = false;
     fake->stats.running--;
     if (finish == ES_FINISH_CANCELLED) fake->stats.cancelled++;
@@ -155,13 +171,13 @@ static void fake_end(fake_backend *fake, fake_request *r, es_event_kind kind, es
 
 static void fake_step(fake_backend *fake, fake_request *r)
 {
-    const es_token token = 'a' + (es_token)(r->made % 26);
+    const es_token token = r->script ? (unsigned char)r->script[r->made] : 'a' + (es_token)(r->made % 26);
     const char letter = (char)token;
     const es_token_logprob top[2] = {{token, -0.25f}, {'z', -1.5f}};
     if (r->cancelled) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_CANCELLED);
     else if (fake->fail_after && r->made >= fake->fail_after) fake_end(fake, r, ES_EVENT_ERROR, ES_FINISH_STOP);
     else if (r->most >= 0 && r->made >= r->most) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_LENGTH);
-    else if (!r->ignore_eos && r->made == 26) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_STOP);
+    else if (r->script ? !token : !r->ignore_eos && r->made == 26) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_STOP);
     else {
         es_event event = {.kind = ES_EVENT_TOKEN, .request = r->key, .token = token, .text = &letter, .text_bytes = 1,
                           .logprob = -0.25f, .top = r->top ? top : NULL, .top_count = r->top > 2 ? 2 : r->top};

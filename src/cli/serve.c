@@ -19,7 +19,7 @@
 typedef struct settings {
     es_model_settings model;
     es_engine_settings engine;
-    const char *host, *alias, *key_file, *cors;
+    const char *host, *alias, *key_file, *cors, *reasoning_parser, *tool_parser;
     int64_t port;
     double grace;
     es_option_list keys;
@@ -40,6 +40,10 @@ static const es_option own[] = {
      .help = "let everyone who reaches the address use the server without a key"},
     {"strict", 0, ES_OPTION_FLAG, NULL, offsetof(settings, strict),
      .help = "refuse parameters and model names that are not known, instead of ignoring them"},
+    {"reasoning-parser", 0, ES_OPTION_TEXT, "NAME", offsetof(settings, reasoning_parser), .fallback = "auto",
+     .help = "how reasoning is told from the answer: auto (by the chat template), think (<think>...</think>) or none"},
+    {"tool-parser", 0, ES_OPTION_TEXT, "NAME", offsetof(settings, tool_parser), .fallback = "auto",
+     .help = "how calls of tools are found: auto (by the chat template), xml (Qwen3.5, Qwen3-Coder), hermes, llama or none"},
     {"cors", 0, ES_OPTION_TEXT, "ORIGIN", offsetof(settings, cors),
      .help = "origin whose web pages may use the API (https://chat.example), or * for any"},
     {"grace", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(settings, grace), .fallback = "30", .min = 0, .max = 1e6,
@@ -151,6 +155,8 @@ static int serve(int argc, char **argv)
     options.no_auth = s.no_auth;
     options.strict = s.strict;
     options.cors = s.cors;
+    options.reasoning_parser = s.reasoning_parser;
+    options.tool_parser = s.tool_parser;
     options.grace = s.grace;
     options.signals = true;
     raise_descriptor_limit();

@@ -9,7 +9,7 @@
 #include "serve/sse.h"
 #include "serve/strict_json.h"
 
-enum { CHOICE_BITS = 16 };
+enum { CHOICE_BITS = 16, UNIQUE_DIGITS = 24 /* of an answer's id */ };
 
 uint64_t es_answer_key(const es_answer *answer, size_t choice)
 {
@@ -19,6 +19,21 @@ uint64_t es_answer_key(const es_answer *answer, size_t choice)
 uint64_t es_answer_serial_of_key(uint64_t key)
 {
     return key >> CHOICE_BITS;
+}
+
+const es_shape *es_shape_of(es_call_kind kind)
+{
+    (void)kind;
+    return &es_shape_openai;
+}
+
+static const char *id_prefix(es_call_kind kind)
+{
+    switch (kind) {
+    case ES_CALL_CHAT: return "chatcmpl-";
+    case ES_CALL_COMPLETION: break;
+    }
+    return "cmpl-";
 }
 
 es_answer *es_answer_new(const es_api_context *api, es_metrics *metrics, es_http_connection *connection, es_call_kind kind,
@@ -33,8 +48,8 @@ es_answer *es_answer_new(const es_api_context *api, es_metrics *metrics, es_http
     answer->connection = connection;
     answer->kind = kind;
     answer->created = (int64_t)time(NULL);
-    snprintf(answer->id, sizeof answer->id, "%s-%016" PRIx64 "%08" PRIx64, kind == ES_CALL_CHAT ? "chatcmpl" : "cmpl", unique,
-             serial);
+    answer->shape = es_shape_of(kind);
+    snprintf(answer->id, sizeof answer->id, "%s%016" PRIx64 "%08" PRIx64, id_prefix(kind), unique, serial);
     return answer;
 }
 
@@ -42,8 +57,8 @@ void es_answer_free(es_answer *answer)
 {
     if (!answer) return;
     for (size_t i = 0; i < answer->choice_count; i++) {
-        es_text_free(&answer->choices[i].text);
-        es_text_free(&answer->choices[i].delta);
+        es_message_free(&answer->choices[i].message);
+        free(answer->choices[i].stop_string);
         json_decref(answer->choices[i].logprobs);
         json_decref(answer->choices[i].token_ids);
     }
@@ -71,18 +86,18 @@ static es_http_connection *release_connection(es_answer *answer, es_ended how)
     return connection;
 }
 
-static void send_out(es_answer *answer)
+void es_answer_flush(es_answer *answer)
 {
     es_text *out = &answer->out;
     if (answer->connection && !out->failed) es_http_stream_write(answer->connection, out->data, out->bytes);
     es_text_clear(out);
 }
 
-static void send_json(es_answer *answer, json_t *json)
+void es_answer_send(es_answer *answer, const char *name, json_t *json)
 {
-    es_sse_json(&answer->out, json);
+    es_sse_json(&answer->out, name, json);
     json_decref(json);
-    send_out(answer);
+    es_answer_flush(answer);
 }
 
 static void cancel_rest(const es_answer *answer, size_t submitted)
@@ -92,25 +107,30 @@ static void cancel_rest(const es_answer *answer, size_t submitted)
         if (!answer->choices[i].ended) backend->cancel(backend->self, es_answer_key(answer, i));
 }
 
+static void write_error(const es_answer *answer, const es_api_error *error, es_text *out)
+{
+    json_t *json = answer->shape->error(error);
+    es_json_write(out, json);
+    es_text_putc(out, '\n');
+    json_decref(json);
+}
+
 static void send_error(es_answer *answer, const es_api_error *error)
 {
     const bool streaming = answer->streaming;
     const es_ended how = streaming || error->status >= 500 ? ES_ENDED_FAILED : ES_ENDED_REFUSED;
+    if (streaming && answer->connection) answer->shape->fail(answer, error);
     es_http_connection *connection = release_connection(answer, how);
     if (!connection) return;
     if (!streaming) es_metrics_reject(answer->metrics, error->status, error->code);
     es_text out = {0};
     if (streaming) {
-        json_t *json = es_api_error_json(error);
-        es_sse_json(&out, json);
-        json_decref(json);
-        es_http_stream_write(connection, out.data, out.bytes);
         es_http_stream_end(connection);
     } else {
         char seconds[16];
         snprintf(seconds, sizeof seconds, "%d", error->retry_after);
         if (error->retry_after) es_http_add_header(connection, "Retry-After", seconds);
-        es_api_error_write(error, &out);
+        write_error(answer, error, &out);
         es_http_reply(connection, error->status, "application/json", out.data ? out.data : "", out.bytes);
     }
     es_text_free(&out);
@@ -131,14 +151,29 @@ void es_answer_abandon(es_answer *answer)
 
 /* ---- from call to events ---- */
 
-static bool make_choices(es_answer *answer)
+static es_status open_message(es_answer *answer, size_t index)
+{
+    const es_call *call = &answer->call;
+    es_message *message = &answer->choices[index].message;
+    const bool keep = !call->stream;
+    if (call->kind == ES_CALL_COMPLETION)
+        es_message_open_plain(message, keep);
+    else
+        ES_TRY(es_message_open(message, call->format, call->tools, answer->id + strlen(answer->id) - UNIQUE_DIGITS, keep));
+    message->number = index;
+    message->one_call = call->one_call;
+    return ES_OK;
+}
+
+static es_status make_choices(es_answer *answer)
 {
     const es_call *call = &answer->call;
     const size_t count = call->prompt_count * (size_t)call->n;
     answer->choices = calloc(count, sizeof *answer->choices);
-    if (!answer->choices) return false;
+    if (!answer->choices) return es_fail(ES_NO_MEMORY, "no memory for the answer");
     answer->choice_count = count;
-    return true;
+    for (size_t i = 0; i < count; i++) ES_TRY(open_message(answer, i));
+    return ES_OK;
 }
 
 void es_answer_start(es_answer *answer, es_call *call)
@@ -146,7 +181,7 @@ void es_answer_start(es_answer *answer, es_call *call)
     const es_backend *backend = answer->api->backend;
     answer->call = *call;
     *call = (es_call){0};
-    es_status status = make_choices(answer) ? ES_OK : es_fail(ES_NO_MEMORY, "no memory for the answer");
+    es_status status = make_choices(answer);
     size_t submitted = 0;
     while (status == ES_OK && submitted < answer->choice_count) {
         es_request request = es_call_request(&answer->call, submitted);
@@ -161,33 +196,26 @@ void es_answer_start(es_answer *answer, es_call *call)
         send_error(answer, &error);
         return;
     }
-    if (answer->call.ignored.bytes)
-        es_http_add_header(answer->connection, "X-Evenshare-Ignored", answer->call.ignored.data);
+    if (answer->call.ignored.bytes) es_http_add_header(answer->connection, "X-Evenshare-Ignored", answer->call.ignored.data);
     if (!answer->call.stream) return;
     answer->streaming = true;
     es_http_stream_begin(answer->connection, 200, ES_SSE_TYPE);
     es_sse_comment(&answer->out, "waiting");
-    send_out(answer);
+    es_answer_flush(answer);
 }
 
-static const char *finish_reason(es_finish finish)
-{
-    return finish == ES_FINISH_LENGTH ? "length" : "stop";
-}
-
-/* A chat choice says first who speaks. */
 static void begin_choice(es_answer *answer, size_t index)
 {
     es_choice *choice = &answer->choices[index];
-    if (choice->begun) return;
+    if (!choice->begun) answer->shape->begin(answer, index);
     choice->begun = true;
-    if (answer->kind == ES_CALL_CHAT) send_json(answer, es_answer_chunk(answer, index, true, NULL));
 }
 
-static void add_text(es_answer *answer, es_choice *choice, const es_event *event)
+static void fail_status(es_answer *answer, es_status status)
 {
-    es_text *text = answer->streaming ? &choice->delta : &choice->text;
-    es_text_append(text, event->text, event->text_bytes);
+    es_api_error error;
+    es_api_refuse_status(&error, status);
+    es_answer_fail(answer, &error);
 }
 
 static void count_characters(es_choice *choice, const es_event *event)
@@ -199,8 +227,10 @@ static void time_token(es_answer *answer, es_choice *choice)
 {
     es_metrics *metrics = answer->metrics;
     const uint64_t now = es_metrics_now(metrics);
-    if (choice->tokens++) es_histogram_add(&metrics->token_gap, now - choice->last_token);
-    else es_histogram_add(&metrics->first_token, now - answer->began);
+    if (choice->tokens++)
+        es_histogram_add(&metrics->token_gap, now - choice->last_token);
+    else
+        es_histogram_add(&metrics->first_token, now - answer->began);
     choice->last_token = now;
 }
 
@@ -208,27 +238,33 @@ static void on_token(es_answer *answer, size_t index, const es_event *event)
 {
     es_choice *choice = &answer->choices[index];
     time_token(answer, choice);
+    if (choice->cut) return;
     if (answer->streaming) begin_choice(answer, index);
-    add_text(answer, choice, event);
+    const es_status status = es_message_add(&choice->message, event->text, event->text_bytes);
+    if (status != ES_OK) {
+        fail_status(answer, status);
+        return;
+    }
     es_choice_add_token(answer, choice, event);
     count_characters(choice, event);
-    if (answer->streaming) send_json(answer, es_answer_chunk(answer, index, false, NULL));
+    if (answer->streaming) answer->shape->more(answer, index);
+    es_message_clear_pieces(&choice->message);
+    if (!es_message_is_full(&choice->message)) return;
+    choice->cut = true;
+    answer->api->backend->cancel(answer->api->backend->self, es_answer_key(answer, index));
 }
 
 static void finish_answer(es_answer *answer)
 {
     if (answer->streaming) {
-        if (answer->call.include_usage) send_json(answer, es_answer_usage_chunk(answer));
-        es_sse_done(&answer->out);
-        send_out(answer);
+        answer->shape->finish(answer);
         es_http_stream_end(release_connection(answer, ES_ENDED_WHOLE));
         return;
     }
-    json_t *json = es_answer_whole(answer);
+    json_t *json = answer->shape->whole(answer);
     es_json_write(&answer->out, json);
     json_decref(json);
     es_text_putc(&answer->out, '\n');
-    for (size_t i = 0; i < answer->choice_count; i++) answer->out.failed |= answer->choices[i].text.failed;
     if (answer->out.failed) {
         es_api_error error;
         es_api_refuse_status(&error, es_fail(ES_NO_MEMORY, "no memory for the whole answer; ask for a stream"));
@@ -243,22 +279,29 @@ static void on_done(es_answer *answer, size_t index, const es_event *event)
     es_choice *choice = &answer->choices[index];
     if (choice->ended) return;
     choice->ended = true;
-    choice->finish = event->finish;
+    choice->finish = choice->cut ? ES_FINISH_STOP : event->finish;
     choice->cached_tokens = event->cached_tokens;
     if (event->cached_tokens > 0) atomic_fetch_add(&answer->metrics->cached_tokens, (uint64_t)event->cached_tokens);
     choice->completion_tokens = event->completion_tokens;
-    if (event->finish == ES_FINISH_CANCELLED) {
-        es_api_error error;
-        es_api_refuse_status(&error, es_fail(ES_CANCELLED, "the engine stopped before the answer was whole"));
-        es_answer_fail(answer, &error);
+    if (choice->finish == ES_FINISH_CANCELLED) {
+        fail_status(answer, es_fail(ES_CANCELLED, "the engine stopped before the answer was whole"));
         return;
     }
-    add_text(answer, choice, event);
+    es_status status = ES_OK;
+    if (event->stop_string && !(choice->stop_string = strdup(event->stop_string)))
+        status = es_fail(ES_NO_MEMORY, "out of memory");
+    if (status == ES_OK && event->text_bytes) status = es_message_add(&choice->message, event->text, event->text_bytes);
+    if (status == ES_OK) status = es_message_finish(&choice->message);
+    if (status != ES_OK) {
+        fail_status(answer, status);
+        return;
+    }
     if (answer->streaming) {
         begin_choice(answer, index);
-        if (event->text_bytes) send_json(answer, es_answer_chunk(answer, index, false, NULL));
-        send_json(answer, es_answer_chunk(answer, index, false, finish_reason(event->finish)));
+        if (choice->message.piece_count) answer->shape->more(answer, index);
+        answer->shape->end(answer, index);
     }
+    es_message_clear_pieces(&choice->message);
     if (++answer->ended == answer->choice_count) finish_answer(answer);
 }
 

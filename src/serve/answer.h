@@ -12,40 +12,57 @@
 
 #include "serve/call.h"
 #include "serve/http_connection.h"
+#include "serve/message.h"
 #include "serve/metrics.h"
 
 /** One of the answers to one prompt. */
 typedef struct es_choice {
-    es_text text;
-    es_text delta;            /**< streams: text of the token at hand */
-    json_t *logprobs;         /**< array (chat) or object of arrays (completions); NULL when not asked for */
-    json_t *token_ids;        /**< array; NULL when not asked for */
-    size_t characters;        /**< of text, for text_offset */
+    es_message message;
+    json_t *logprobs;  /**< array (chat) or object of arrays (completions); NULL when not asked for */
+    json_t *token_ids; /**< array; NULL when not asked for */
+    size_t characters; /**< of text, for text_offset */
     bool begun, ended;
+    bool cut; /**< stopped here: the one call that was wanted is whole */
     es_finish finish;
+    char *stop_string; /**< what ended it, or NULL */
     int64_t cached_tokens, completion_tokens;
-    int64_t prompt_done;      /**< prompt tokens that the engine has behind it */
-    int64_t tokens;           /**< of the answer so far */
-    uint64_t last_token;      /**< when it came, on the metrics' clock */
+    int64_t prompt_done; /**< prompt tokens that the engine has behind it */
+    int64_t tokens;      /**< of the answer so far */
+    uint64_t last_token; /**< when it came, on the metrics' clock */
 } es_choice;
 
-typedef struct es_answer {
+typedef struct es_answer es_answer;
+
+/** How an API says what happens: one table for each. In a stream every function sends its own events (es_answer_send()); what
+ *  there is to say stands in the choice's message. */
+typedef struct es_shape {
+    void (*begin)(es_answer *answer, size_t choice);            /**< before a choice's first token */
+    void (*more)(es_answer *answer, size_t choice);             /**< a token came: its pieces, perhaps none */
+    void (*end)(es_answer *answer, size_t choice);              /**< the choice is whole */
+    void (*finish)(es_answer *answer);                          /**< all are; nothing is sent behind it */
+    void (*fail)(es_answer *answer, const es_api_error *error); /**< nothing more will come */
+    json_t *(*whole)(const es_answer *answer);                  /**< the reply that is no stream */
+    json_t *(*error)(const es_api_error *error);                /**< the body of one that is an error */
+} es_shape;
+
+struct es_answer {
     uint64_t serial;
-    struct es_answer *next;         /**< the owner's list */
+    struct es_answer *next; /**< the owner's list */
     const es_api_context *api;
     es_metrics *metrics;
     uint64_t began;                 /**< on the metrics' clock: the request was whole */
     es_http_connection *connection; /**< NULL once the reply is complete or the client gone */
     es_call_kind kind;
-    es_call call;                   /**< valid once `choices` is set */
+    es_call call; /**< valid once `choices` is set */
     es_choice *choices;
     size_t choice_count, ended;
-    bool streaming;                 /**< the reply's head is out */
+    bool streaming; /**< the reply's head is out */
     bool finished;
     int64_t created;
     char id[48];
-    es_text out;                    /**< scratch */
-} es_answer;
+    es_text out; /**< scratch */
+    const es_shape *shape;
+};
 
 /** A key names an answer by its serial number and one of its choices. */
 uint64_t es_answer_key(const es_answer *answer, size_t choice);
@@ -62,16 +79,24 @@ void es_answer_event(es_answer *answer, const es_event *event);
 void es_answer_fail(es_answer *answer, const es_api_error *error);
 void es_answer_abandon(es_answer *answer);
 
-/* answer_json.c: what is sent. */
+/** An event of a stream, `name` NULL: one without a name. Takes over `json`. */
+void es_answer_send(es_answer *answer, const char *name, json_t *json);
+/** Send what stands in answer->out. */
+void es_answer_flush(es_answer *answer);
+const es_shape *es_shape_of(es_call_kind kind);
 
+/* answer_json.c: OpenAI's chat and completions. */
+
+extern const es_shape es_shape_openai;
 /** Note a token's logprob and number in the choice, as far as they were asked for. */
 void es_choice_add_token(const es_answer *answer, es_choice *choice, const es_event *event);
-/** A chunk of a stream. `role`: the first of a chat choice; `finish`: its finish_reason, or NULL. Takes what the choice holds
- *  since the last chunk. */
-json_t *es_answer_chunk(const es_answer *answer, size_t choice, bool role, const char *finish);
-/** The chunk with usage and no choices. */
-json_t *es_answer_usage_chunk(const es_answer *answer);
-/** The whole reply. */
-json_t *es_answer_whole(const es_answer *answer);
+/** "stop", "length" or "tool_calls". */
+const char *es_choice_finish_reason(const es_choice *choice);
+
+/** What all choices cost. */
+typedef struct es_usage {
+    int64_t prompt, cached, completion, reasoning;
+} es_usage;
+es_usage es_answer_usage(const es_answer *answer);
 
 #endif

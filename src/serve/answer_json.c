@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "serve/answer.h"
+#include "serve/sse.h"
 #include "serve/strict_json.h"
 
 /* ---- log-probabilities ---- */
@@ -87,8 +88,10 @@ void es_choice_add_token(const es_answer *answer, es_choice *choice, const es_ev
         json_array_append_new(choice->token_ids, json_integer(event->token));
     }
     if (!answer->call.request.logprobs) return;
-    if (answer->kind == ES_CALL_CHAT) add_chat_logprobs(answer, choice, event);
-    else add_completion_logprobs(answer, choice, event);
+    if (answer->kind == ES_CALL_CHAT)
+        add_chat_logprobs(answer, choice, event);
+    else
+        add_completion_logprobs(answer, choice, event);
 }
 
 /* Takes the choice's list; null when nothing was asked for. */
@@ -119,24 +122,44 @@ static json_t *new_reply(const es_answer *answer, const char *object)
     return reply;
 }
 
-static json_t *usage_json(const es_answer *answer)
+es_usage es_answer_usage(const es_answer *answer)
 {
-    int64_t prompt = 0, cached = 0, completion = 0;
+    es_usage usage = {0};
     const size_t n = (size_t)answer->call.n;
     for (size_t p = 0; p < answer->call.prompt_count; p++) {
         /* the prompt of several choices counts once, as its first choice found it */
-        prompt += (int64_t)answer->call.prompts[p].count;
-        cached += answer->choices[p * n].cached_tokens;
+        usage.prompt += (int64_t)answer->call.prompts[p].count;
+        usage.cached += answer->choices[p * n].cached_tokens;
     }
-    for (size_t i = 0; i < answer->choice_count; i++) completion += answer->choices[i].completion_tokens;
-    json_t *details = json_object();
-    json_object_set_new(details, "cached_tokens", json_integer(cached));
-    json_t *usage = json_object();
-    json_object_set_new(usage, "prompt_tokens", json_integer(prompt));
-    json_object_set_new(usage, "completion_tokens", json_integer(completion));
-    json_object_set_new(usage, "total_tokens", json_integer(prompt + completion));
-    json_object_set_new(usage, "prompt_tokens_details", details);
+    for (size_t i = 0; i < answer->choice_count; i++) {
+        usage.completion += answer->choices[i].completion_tokens;
+        usage.reasoning += answer->choices[i].message.reasoning_tokens;
+    }
     return usage;
+}
+
+static json_t *usage_json(const es_answer *answer)
+{
+    const es_usage u = es_answer_usage(answer);
+    json_t *details = json_object();
+    json_object_set_new(details, "cached_tokens", json_integer(u.cached));
+    json_t *usage = json_object();
+    json_object_set_new(usage, "prompt_tokens", json_integer(u.prompt));
+    json_object_set_new(usage, "completion_tokens", json_integer(u.completion));
+    json_object_set_new(usage, "total_tokens", json_integer(u.prompt + u.completion));
+    json_object_set_new(usage, "prompt_tokens_details", details);
+    if (u.reasoning > 0) {
+        json_t *made = json_object();
+        json_object_set_new(made, "reasoning_tokens", json_integer(u.reasoning));
+        json_object_set_new(usage, "completion_tokens_details", made);
+    }
+    return usage;
+}
+
+const char *es_choice_finish_reason(const es_choice *choice)
+{
+    if (choice->finish == ES_FINISH_LENGTH) return "length";
+    return choice->message.call_count ? "tool_calls" : "stop";
 }
 
 static const char *chunk_name(const es_answer *answer)
@@ -151,29 +174,94 @@ static void set_token_ids(const es_answer *answer, es_choice *choice, json_t *ob
     choice->token_ids = NULL;
 }
 
-json_t *es_answer_chunk(const es_answer *answer, size_t index, bool role, const char *finish)
+/* What the pieces of one part add up to; NULL when there are none. */
+static json_t *joined_text(const es_message *message, es_part part)
+{
+    es_text text = {0};
+    bool any = false;
+    for (size_t i = 0; i < message->piece_count; i++) {
+        const es_piece *piece = &message->pieces[i];
+        if (piece->part != part) continue;
+        es_text_append(&text, es_piece_text(message, piece), piece->bytes);
+        any = true;
+    }
+    json_t *value = any ? es_json_text(text.data ? text.data : "", text.bytes) : NULL;
+    es_text_free(&text);
+    return value;
+}
+
+static json_t *function_json(const es_text *name, const es_text *arguments)
+{
+    json_t *function = json_object();
+    if (name) json_object_set_new(function, "name", es_json_text(name->data ? name->data : "", name->bytes));
+    json_object_set_new(function, "arguments", es_json_text(arguments->data ? arguments->data : "", arguments->bytes));
+    return function;
+}
+
+/* What a token adds to call number `index`; NULL if nothing. Id and name come with the first piece only. */
+static json_t *call_delta(const es_message *message, size_t index)
+{
+    const es_tool_call *call = &message->calls[index];
+    es_text arguments = {0};
+    bool begins = false, any = false;
+    for (size_t i = 0; i < message->piece_count; i++) {
+        const es_piece *piece = &message->pieces[i];
+        if (piece->call != index || (piece->part != ES_PART_CALL && piece->part != ES_PART_ARGUMENTS)) continue;
+        begins |= piece->part == ES_PART_CALL;
+        any = true;
+        if (piece->part == ES_PART_ARGUMENTS) es_text_append(&arguments, es_piece_text(message, piece), piece->bytes);
+    }
+    json_t *delta = any ? json_object() : NULL;
+    json_object_set_new(delta, "index", json_integer((json_int_t)index));
+    if (begins) {
+        json_object_set_new(delta, "id", json_string(call->id));
+        json_object_set_new(delta, "type", json_string("function"));
+    }
+    json_object_set_new(delta, "function", function_json(begins ? &call->name : NULL, &arguments));
+    es_text_free(&arguments);
+    return delta;
+}
+
+/* Even a token that adds nothing yet is a chunk: its content is empty then. */
+static json_t *message_delta(const es_message *message)
+{
+    json_t *delta = json_object();
+    json_t *reasoning = joined_text(message, ES_PART_REASONING), *content = joined_text(message, ES_PART_CONTENT);
+    json_t *calls = json_array();
+    for (size_t i = message->piece_count ? message->pieces[0].call : 0; i < message->call_count; i++) {
+        json_t *call = call_delta(message, i);
+        if (call) json_array_append_new(calls, call);
+    }
+    if (reasoning) json_object_set_new(delta, "reasoning_content", reasoning);
+    if (content) json_object_set_new(delta, "content", content);
+    if (json_array_size(calls)) json_object_set(delta, "tool_calls", calls);
+    if (json_object_size(delta) == 0) json_object_set_new(delta, "content", json_string(""));
+    json_decref(calls);
+    return delta;
+}
+
+typedef enum moment { BEGIN, MORE, END } moment;
+
+static json_t *make_chunk(const es_answer *answer, size_t index, moment when)
 {
     es_choice *choice = &answer->choices[index];
-    json_t *text = finish || role ? json_string("") : es_json_text(choice->delta.data, choice->delta.bytes);
     json_t *object = json_object();
     json_object_set_new(object, "index", json_integer((json_int_t)index));
-    if (answer->kind == ES_CALL_CHAT) {
-        json_t *delta = json_object();
-        if (role) json_object_set_new(delta, "role", json_string("assistant"));
-        if (finish) json_decref(text);
-        else json_object_set_new(delta, "content", text);
-        json_object_set_new(object, "delta", delta);
+    if (answer->kind == ES_CALL_COMPLETION) {
+        json_t *text = when == MORE ? joined_text(&choice->message, ES_PART_CONTENT) : NULL;
+        json_object_set_new(object, "text", text ? text : json_string(""));
+    } else if (when == BEGIN) {
+        json_object_set_new(object, "delta", json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
     } else {
-        json_object_set_new(object, "text", text);
+        json_object_set_new(object, "delta", when == MORE ? message_delta(&choice->message) : json_object());
     }
-    if (!role) {
+    if (when != BEGIN) {
         json_object_set_new(object, "logprobs", take_logprobs(answer, choice));
         set_token_ids(answer, choice, object);
-        es_text_clear(&choice->delta);
     } else {
         json_object_set_new(object, "logprobs", json_null());
     }
-    json_object_set_new(object, "finish_reason", finish ? json_string(finish) : json_null());
+    json_object_set_new(object, "finish_reason", when == END ? json_string(es_choice_finish_reason(choice)) : json_null());
     json_t *choices = json_array();
     json_array_append_new(choices, object);
     json_t *chunk = new_reply(answer, chunk_name(answer));
@@ -182,36 +270,79 @@ json_t *es_answer_chunk(const es_answer *answer, size_t index, bool role, const 
     return chunk;
 }
 
-json_t *es_answer_usage_chunk(const es_answer *answer)
+/* A chat choice says first who speaks. */
+static void begin(es_answer *answer, size_t choice)
 {
-    json_t *chunk = new_reply(answer, chunk_name(answer));
-    json_object_set_new(chunk, "choices", json_array());
-    json_object_set_new(chunk, "usage", usage_json(answer));
-    return chunk;
+    if (answer->kind == ES_CALL_CHAT) es_answer_send(answer, NULL, make_chunk(answer, choice, BEGIN));
+}
+
+static void more(es_answer *answer, size_t choice)
+{
+    es_answer_send(answer, NULL, make_chunk(answer, choice, MORE));
+}
+
+static void end(es_answer *answer, size_t choice)
+{
+    es_answer_send(answer, NULL, make_chunk(answer, choice, END));
+}
+
+static void finish(es_answer *answer)
+{
+    if (answer->call.include_usage) {
+        json_t *chunk = new_reply(answer, chunk_name(answer));
+        json_object_set_new(chunk, "choices", json_array());
+        json_object_set_new(chunk, "usage", usage_json(answer));
+        es_sse_json(&answer->out, NULL, chunk);
+        json_decref(chunk);
+    }
+    es_sse_done(&answer->out);
+    es_answer_flush(answer);
+}
+
+static void fail(es_answer *answer, const es_api_error *error)
+{
+    es_answer_send(answer, NULL, es_api_error_json(error));
+}
+
+static json_t *whole_message(const es_message *m)
+{
+    json_t *message = json_object();
+    json_object_set_new(message, "role", json_string("assistant"));
+    const bool only_calls = m->call_count > 0 && m->content.bytes == 0;
+    json_object_set_new(message, "content", only_calls ? json_null() : es_json_text(m->content.data, m->content.bytes));
+    json_object_set_new(message, "refusal", json_null());
+    if (m->reasoning.bytes)
+        json_object_set_new(message, "reasoning_content", es_json_text(m->reasoning.data, m->reasoning.bytes));
+    if (m->call_count == 0) return message;
+    json_t *calls = json_array();
+    for (size_t i = 0; i < m->call_count; i++) {
+        json_t *call = json_object();
+        json_object_set_new(call, "id", json_string(m->calls[i].id));
+        json_object_set_new(call, "type", json_string("function"));
+        json_object_set_new(call, "function", function_json(&m->calls[i].name, &m->calls[i].arguments));
+        json_array_append_new(calls, call);
+    }
+    json_object_set_new(message, "tool_calls", calls);
+    return message;
 }
 
 static json_t *whole_choice(const es_answer *answer, size_t index)
 {
     es_choice *choice = &answer->choices[index];
-    json_t *text = es_json_text(choice->text.data, choice->text.bytes);
+    const es_message *message = &choice->message;
     json_t *object = json_object();
     json_object_set_new(object, "index", json_integer((json_int_t)index));
-    if (answer->kind == ES_CALL_CHAT) {
-        json_t *message = json_object();
-        json_object_set_new(message, "role", json_string("assistant"));
-        json_object_set_new(message, "content", text);
-        json_object_set_new(message, "refusal", json_null());
-        json_object_set_new(object, "message", message);
-    } else {
-        json_object_set_new(object, "text", text);
-    }
+    if (answer->kind == ES_CALL_CHAT)
+        json_object_set_new(object, "message", whole_message(message));
+    else
+        json_object_set_new(object, "text", es_json_text(message->content.data, message->content.bytes));
     json_object_set_new(object, "logprobs", take_logprobs(answer, choice));
-    json_object_set_new(object, "finish_reason", json_string(choice->finish == ES_FINISH_LENGTH ? "length" : "stop"));
+    json_object_set_new(object, "finish_reason", json_string(es_choice_finish_reason(choice)));
     set_token_ids(answer, choice, object);
     return object;
 }
 
-json_t *es_answer_whole(const es_answer *answer)
+static json_t *whole(const es_answer *answer)
 {
     json_t *reply = new_reply(answer, answer->kind == ES_CALL_CHAT ? "chat.completion" : "text_completion");
     json_t *choices = json_array();
@@ -220,3 +351,5 @@ json_t *es_answer_whole(const es_answer *answer)
     json_object_set_new(reply, "usage", usage_json(answer));
     return reply;
 }
+
+const es_shape es_shape_openai = {begin, more, end, finish, fail, whole, es_api_error_json};

@@ -158,6 +158,7 @@ void es_call_free(es_call *call)
     for (size_t p = 0; p < call->prompt_count; p++) free(call->prompts[p].tokens);
     free(call->prompts);
     free(call->bias);
+    json_decref(call->tools);
     for (size_t i = 0; i < ES_CALL_STOPS_MAX; i++) free(call->stops[i]);
     es_text_free(&call->ignored);
     *call = (es_call){0};

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "serve/backend.h"
+#include "text/answer_parser.h"
 
 enum { ES_CALL_STOPS_MAX = 16, ES_CALL_CHOICES_MAX = 256, ES_CALL_TOP_MAX = 20, ES_CALL_BIAS_MAX = 4096 };
 
@@ -37,6 +38,7 @@ typedef struct es_api_context {
     const char *alias;  /**< the model's name */
     bool strict;        /**< refuse unknown parameters and other model names */
     bool content_parts; /**< the template reads arrays of content parts itself */
+    es_answer_format format; /**< how the model marks reasoning and calls */
 } es_api_context;
 
 typedef struct es_prompt {
@@ -52,8 +54,11 @@ typedef struct es_call {
     size_t prompt_count;
     int n;
     bool stream, include_usage, return_token_ids;
+    es_answer_format format; /**< chat: how the answer is taken apart */
+    bool one_call;      /**< the answer ends with its first call of a tool */
     es_text ignored;    /**< names of parameters that nobody here knows, comma-separated */
     /* owned */
+    json_t *tools;      /**< chat: those that may be called; NULL: none */
     es_logit_bias *bias;
     char *stops[ES_CALL_STOPS_MAX];
 } es_call;
@@ -79,6 +84,10 @@ json_t *es_api_error_json(const es_api_error *error);
 bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** api_chat.c: messages, tools and the template; fills in the one prompt. */
 bool es_chat_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** chat_messages.c: `messages` brought into the shape that templates were written for. */
+bool es_chat_messages_normalise(const es_api_context *context, json_t *root, es_api_error *error);
+/** chat_tools.c: the tools that the template shall see and the answer may call, into call->tools. */
+bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** api_completions.c: prompts as text or token numbers. */
 bool es_completions_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** api_chat.c: whether the model's template reads content parts itself, found out by trying. */

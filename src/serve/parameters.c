@@ -37,13 +37,12 @@ static const struct {
     {"model", BOTH}, {"top_k", BOTH}, {"seed", BOTH}, {"stop", BOTH}, {"max_tokens", BOTH}, {"max_completion_tokens", CHAT},
     {"n", BOTH}, {"logprobs", BOTH}, {"top_logprobs", CHAT}, {"logit_bias", BOTH}, {"ignore_eos", BOTH}, {"stream", BOTH},
     {"stream_options", BOTH}, {"return_token_ids", BOTH}, {"response_format", BOTH}, {"messages", CHAT}, {"tools", CHAT},
-    {"tool_choice", CHAT}, {"chat_template_kwargs", CHAT}, {"reasoning_effort", CHAT}, {"add_generation_prompt", CHAT},
+    {"tool_choice", CHAT}, {"parallel_tool_calls", CHAT}, {"chat_template_kwargs", CHAT}, {"reasoning_effort", CHAT}, {"enable_thinking", CHAT}, {"add_generation_prompt", CHAT},
     {"documents", CHAT}, {"prompt", COMPLETION}, {"echo", COMPLETION}, {"suffix", COMPLETION}, {"best_of", COMPLETION},
     {"skip_special_tokens", BOTH},
     /* accepted without effect */
     {"user", BOTH}, {"metadata", BOTH}, {"store", BOTH}, {"service_tier", BOTH}, {"safety_identifier", BOTH},
-    {"prompt_cache_key", BOTH}, {"prompt_cache_retention", BOTH}, {"prediction", BOTH}, {"parallel_tool_calls", CHAT},
-    {"verbosity", CHAT},
+    {"prompt_cache_key", BOTH}, {"prompt_cache_retention", BOTH}, {"prediction", BOTH}, {"verbosity", CHAT},
 };
 
 static const struct {

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "serve/guard.h"
 #include "serve/server_state.h"
+#include "text/answer_format.h"
 
 es_server_options es_server_default_options(void)
 {
@@ -287,6 +288,9 @@ es_status es_server_check_options(const es_server_options *options)
                        "use it", options->host);
     for (size_t i = 0; i < options->key_count; i++)
         if (!*options->keys[i]) return es_fail(ES_INVALID, "an API key must not be empty");
+    es_answer_format format;
+    if (options->reasoning_parser) ES_TRY(es_reasoning_form_parse(options->reasoning_parser, &format.reasoning));
+    if (options->tool_parser) ES_TRY(es_tool_form_parse(options->tool_parser, &format.tools));
     return ES_OK;
 }
 
@@ -320,6 +324,16 @@ static es_status open_parts(es_server *server)
     return ES_OK;
 }
 
+/* The options were checked. */
+static es_answer_format find_format(const es_backend *backend, const es_server_options *options)
+{
+    es_answer_format format = {.in_reasoning = false};
+    if (backend->info(backend->self)->has_chat) format = es_answer_format_find(backend->render, backend->self);
+    if (options->reasoning_parser) es_reasoning_form_parse(options->reasoning_parser, &format.reasoning);
+    if (options->tool_parser) es_tool_form_parse(options->tool_parser, &format.tools);
+    return format;
+}
+
 es_status es_server_open(const es_backend *backend, const es_server_options *options, es_server **out)
 {
     ES_TRY(es_server_check_options(options));
@@ -339,7 +353,8 @@ es_status es_server_open(const es_backend *backend, const es_server_options *opt
     server->api = (es_api_context){.backend = &server->backend,
                                    .alias = options->alias ? options->alias : info->model ? info->model : "model",
                                    .strict = options->strict,
-                                   .content_parts = es_chat_template_reads_parts(backend)};
+                                   .content_parts = es_chat_template_reads_parts(backend),
+                                   .format = find_format(backend, options)};
     const es_status status = open_parts(server);
     if (status != ES_OK) {
         es_server_close(server);

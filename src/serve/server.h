@@ -26,6 +26,8 @@ typedef struct es_server_options {
     size_t key_count;
     bool no_auth;            /**< listen beyond this machine without a key */
     bool strict;             /**< refuse unknown parameters and model names */
+    const char *reasoning_parser; /**< es_reasoning_form_parse(); NULL = by the chat template */
+    const char *tool_parser;      /**< es_tool_form_parse(); NULL = by the chat template */
     const char *cors;        /**< origin of web pages that may use the API, "*" for any; NULL = none */
     double grace;            /**< seconds for accepted requests to end after a stop */
     int max_connections;

@@ -3,8 +3,9 @@
 
 #include "serve/strict_json.h"
 
-void es_sse_json(es_text *out, const json_t *value)
+void es_sse_json(es_text *out, const char *name, const json_t *value)
 {
+    if (name) es_text_printf(out, "event: %s\n", name);
     es_text_puts(out, "data: ");
     es_json_write(out, value);
     es_text_puts(out, "\n\n");

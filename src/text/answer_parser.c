@@ -212,3 +212,8 @@ es_status es_answer_parser_finish(es_answer_parser *parser)
     parser->final = true;
     return run(parser);
 }
+
+bool es_answer_parser_is_reasoning(const es_answer_parser *parser)
+{
+    return parser->state == ANSWER_THINK || parser->state == ANSWER_REASONING;
+}

@@ -59,5 +59,7 @@ void es_answer_parser_close(es_answer_parser *parser);
 /** Both call on_part before they return. ES_NO_MEMORY: nothing more will come out. */
 es_status es_answer_parser_add(es_answer_parser *parser, const char *text, size_t bytes);
 es_status es_answer_parser_finish(es_answer_parser *parser);
+/** The text so far ends inside of the reasoning. */
+bool es_answer_parser_is_reasoning(const es_answer_parser *parser);
 
 #endif

@@ -1,7 +1,7 @@
 /* fake_server.c: the HTTP server in front of an engine that is only arithmetic (tests/fake_backend.h), for tests of the
  * protocol that need no model.
  *
- *   fake_server [step_us=200] [capacity=512] [grace=30] [strict=0] [context=4096] [output_limit=4194304]
+ *   fake_server [step_us=200] [capacity=512] [grace=30] [strict=0] [context=4096] [output_limit=4194304] [tools=auto] [reasoning=auto]
  *
  * Prints its address; ends on SIGTERM as the real one does. */
 #include <inttypes.h>
@@ -17,6 +17,7 @@ int main(int argc, char **argv)
     es_server_options options = es_server_default_options();
     options.port = 0;
     options.signals = true;
+    static char tools[32], reasoning[32];
     for (int i = 1; i < argc; i++) {
         double grace;
         int strict;
@@ -26,6 +27,8 @@ int main(int argc, char **argv)
         if (sscanf(argv[i], "output_limit=%zu", &options.http.output_limit) == 1) continue;
         if (sscanf(argv[i], "grace=%lf", &grace) == 1) options.grace = grace;
         else if (sscanf(argv[i], "strict=%d", &strict) == 1) options.strict = strict != 0;
+        else if (sscanf(argv[i], "tools=%31s", tools) == 1) options.tool_parser = tools;
+        else if (sscanf(argv[i], "reasoning=%31s", reasoning) == 1) options.reasoning_parser = reasoning;
         else {
             fprintf(stderr, "fake_server: %s?\n", argv[i]);
             return 2;

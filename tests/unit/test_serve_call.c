@@ -69,6 +69,32 @@ static void a_chat_with_everything_is_understood(void **state)
     es_call_free(&call);
 }
 
+/* The switch that templates know follows the effort, unless the caller sets it. */
+static void efforts_turn_thinking_on_and_off(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        bool thinks;
+    } rows[] = {
+        {"", false},
+        {",\"reasoning_effort\":\"low\"", true},
+        {",\"reasoning_effort\":\"none\"", false},
+        {",\"chat_template_kwargs\":{\"reasoning_effort\":\"high\"}", true},
+        {",\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{\"enable_thinking\":false}", false},
+        {",\"enable_thinking\":true", true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[300];
+        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]%s}", rows[i].more);
+        es_call call;
+        es_api_error error;
+        assert_true(parse(ES_CALL_CHAT, true, body, &call, &error));
+        assert_int_equal(call.prompts[0].count, strlen("[user]x\n") + (rows[i].thinks ? strlen("[think]\n") : 0));
+        es_call_free(&call);
+    }
+}
+
 /* Whether a template reads lists of parts is found out by trying; those that do get them as they were sent. */
 static void parts_stay_apart_for_templates_that_read_them(void **state)
 {
@@ -151,6 +177,8 @@ static void nonsense_is_refused_by_name(void **state)
         {ES_CALL_CHAT, "chat_template_kwargs", "{" HELLO ",\"chat_template_kwargs\":{\"messages\":[]}}"},
         {ES_CALL_CHAT, "chat_template", "{" HELLO ",\"chat_template\":\"{{ x }}\"}"},
         {ES_CALL_CHAT, "tools", "{" HELLO ",\"tools\":{}}"},
+        {ES_CALL_CHAT, "tools", "{" HELLO ",\"tools\":[1]}"},
+        {ES_CALL_CHAT, "reasoning_effort", "{" HELLO ",\"reasoning_effort\":3}"},
         {ES_CALL_CHAT, "tool_choice", "{" HELLO ",\"tool_choice\":\"required\"}"},
         {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}"},
         {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":\"json\"}"},
@@ -268,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_chat_with_everything_is_understood, open_fake),
+        cmocka_unit_test_setup(efforts_turn_thinking_on_and_off, open_fake),
         cmocka_unit_test_setup(parts_stay_apart_for_templates_that_read_them, open_fake),
         cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
         cmocka_unit_test_setup(prompts_come_in_four_shapes, open_fake),

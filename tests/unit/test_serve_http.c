@@ -237,12 +237,14 @@ static void any_bytes_become_a_json_string(void **state)
 static void an_event_is_one_line(void **state)
 {
     (void)state;
-    json_t *value = json_pack("{s:s}", "a", "line\nbreak\r\n\xE2\x80\xA8");
+    json_t *value = json_pack("{s:s, s:[]}", "a", "line\nbreak\r\n\xE2\x80\xA8", "b");
     es_text out = {0};
     es_sse_comment(&out, "waiting");
-    es_sse_json(&out, value);
+    es_sse_json(&out, NULL, value);
+    es_sse_json(&out, "more", json_object_get(value, "b"));
     es_sse_done(&out);
-    assert_string_equal(out.data, ": waiting\n\ndata: {\"a\":\"line\\nbreak\\r\\n\xE2\x80\xA8\"}\n\ndata: [DONE]\n\n");
+    assert_string_equal(out.data, ": waiting\n\ndata: {\"a\":\"line\\nbreak\\r\\n\xE2\x80\xA8\",\"b\":[]}\n\nevent: more\ndata: []\n\n"
+                                  "data: [DONE]\n\n");
     json_decref(value);
     es_text_free(&out);
 }

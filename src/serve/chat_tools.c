@@ -1,0 +1,57 @@
+/* chat_tools.c: which tools an answer may call, and whether it must. */
+#include <string.h>
+
+#include "serve/call.h"
+
+enum { TOOLS_MAX = 1024, NAME_MAX_BYTES = 128 };
+
+/* {"type": "function", "function": {"name": ..., "parameters": {...}}} */
+static bool check_tool(const json_t *tool, size_t index, es_api_error *error)
+{
+    if (!json_is_object(tool)) return es_api_refuse(error, "tools", "tools[%zu] must be an object", index);
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    if (type && strcmp(type, "function") != 0)
+        return es_api_refuse(error, "tools", "tools[%zu]: a tool of type \"%.40s\" is not supported; only functions are",
+                             index, type);
+    const json_t *function = json_object_get(tool, "function");
+    if (!json_is_object(function))
+        return es_api_refuse(error, "tools", "tools[%zu] needs \"function\", an object with a name", index);
+    const json_t *name = json_object_get(function, "name"), *parameters = es_json_member(function, "parameters");
+    const size_t bytes = json_string_length(name);
+    if (bytes == 0 || bytes > NAME_MAX_BYTES || strpbrk(json_string_value(name), "<>\"\\\n\r\t"))
+        return es_api_refuse(error, "tools",
+                             "tools[%zu]: a function's name must be a string of 1 to %d bytes without <, >, quotes or "
+                             "line breaks",
+                             index, NAME_MAX_BYTES);
+    if (parameters && !json_is_object(parameters))
+        return es_api_refuse(error, "tools", "tools[%zu]: parameters must be a JSON schema, an object", index);
+    return true;
+}
+
+static bool check_tools(json_t *tools, es_api_error *error)
+{
+    if (!json_is_array(tools)) return es_api_refuse(error, "tools", "tools must be an array");
+    if (json_array_size(tools) > TOOLS_MAX) return es_api_refuse(error, "tools", "tools can hold at most %d tools", TOOLS_MAX);
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (!check_tool(json_array_get(tools, i), i, error)) return false;
+    return true;
+}
+
+bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
+{
+    json_t *tools = es_json_member(root, "tools"), *choice = es_json_member(root, "tool_choice");
+    json_t *parallel = es_json_member(root, "parallel_tool_calls");
+    if (parallel && !json_is_boolean(parallel))
+        return es_api_refuse(error, "parallel_tool_calls", "parallel_tool_calls must be true or false");
+    if (tools && !check_tools(tools, error)) return false;
+    const char *word = choice ? json_string_value(choice) : "auto";
+    if (word && strcmp(word, "none") == 0) return true;
+    if (!word || strcmp(word, "auto") != 0)
+        return es_api_refuse(error, "tool_choice",
+                             "tool_choice can only be \"auto\" or \"none\": a tool cannot be forced yet");
+    (void)context;
+    if (json_array_size(tools) == 0) return true;
+    call->tools = json_incref(tools);
+    call->one_call = json_is_false(parallel);
+    return true;
+}
