@@ -41,15 +41,23 @@ const char *es_numeric_name(es_numeric numeric);
 /** Who walks a long sequence in attention: one worker (V1), all of them (V2), or as a cost model says. Never changes a bit. */
 typedef enum es_attention { ES_ATTENTION_AUTO, ES_ATTENTION_V1, ES_ATTENTION_V2 } es_attention;
 
+/** Where an engine computes. */
+typedef enum es_device_kind {
+    ES_DEVICE_AUTO, /**< a GPU whose kernels are trusted (evenshare doctor), else the CPU */
+    ES_DEVICE_CPU,
+    ES_DEVICE_CUDA, /**< the first NVIDIA GPU; opening fails, with the reason, where there is none */
+} es_device_kind;
+
 /** How an engine is built. Zero anywhere means the default in brackets. */
 typedef struct es_engine_options {
-    int threads;            /**< workers [the CPUs this process may use] */
+    int threads;            /**< workers [the CPUs this process may use]; a GPU has its own */
     int parallel;           /**< sequences at once [4] */
     int64_t context;        /**< most tokens of one sequence, prompt and answer [the model's, or what fits the memory] */
     int64_t pages;          /**< KV pages at most, shared by all sequences [as many as fit the memory and could be filled] */
     int64_t reserve;        /**< tokens that an answer without max_tokens is promised; beyond, it may be moved out for a while to
                                  make room for an older one [4096] */
-    size_t memory;          /**< bytes for KV pages, states and workspaces [from the machine's or cgroup's limit] */
+    size_t memory;          /**< bytes for KV pages, states and workspaces [from the machine's or cgroup's limit, or from what
+                                 the GPU has free] */
     int chunk;              /**< most prompt tokens in one step [256] */
     int page;               /**< tokens per KV page, a power of two from 16 to 512 [64] */
     int queue;              /**< requests waiting for a place before submit says ES_BUSY [1024] */
@@ -60,6 +68,7 @@ typedef struct es_engine_options {
     bool no_cache;          /**< compute every prompt from its first token */
     es_numeric numeric;
     es_attention attention;
+    es_device_kind device;
 } es_engine_options;
 
 /** What the engine made of its options. */
@@ -73,7 +82,8 @@ typedef struct es_engine_info {
     double decode_seconds;       /**< of a step with one sequence and an empty context, measured when it opened */
     double step_budget;          /**< seconds; 0: no bound */
     int32_t checkpoints;         /**< recurrent states that the prefix cache can keep */
-    const char *instruction_set; /**< "avx512", "avx2", "reference" */
+    const char *device;          /**< "cpu", "cuda" */
+    const char *instruction_set; /**< "avx512", "avx2", "reference"; "sm_90" */
     const char *fingerprint;     /**< numeric mode and build, for system_fingerprint and cache keys */
 } es_engine_info;
 

@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "cli/settings.h"
 #include "device/device.h"
-#include "model/random_blocks.h"
+#include "device/random_blocks.h"
 
 enum { MOST_RUNS = 1000, PAGE = 64, PIECE = 1 << 20 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "model/random_blocks.h"
+#include "device/random_blocks.h"
 
 enum { PIECE = 1 << 20 }; /* bytes of random numbers that are written again and again */
 
@@ -33,10 +33,10 @@ static es_status open_network(es_rig *rig)
     const es_config *c = &rig->model->config;
     const es_device_options options = {
         .threads = s->threads, .rows = s->rows, .spans = s->sequences, .context = s->context, .columns = rig->counts.columns,
-        .numeric = s->numeric, .attention = s->attention,
+        .numeric = s->numeric, .attention = s->attention, .random_weights = s->random_weights,
         .attn = c->attention_layers ? (es_attn_shape){c->query_heads, c->kv_heads, c->head_dim, s->page} : (es_attn_shape){0},
     };
-    ES_TRY(es_device_open_cpu(&options, &rig->device));
+    ES_TRY(es_device_open(s->device, &options, &rig->device));
     const es_network_sizes sizes = {.rows = s->rows, .outputs = s->sequences, .slots = s->sequences, .page = s->page,
                                     .pages = s->sequences * rig->sequence_pages, .numeric = s->numeric};
     return es_network_open(rig->model, rig->device, &sizes, &rig->network);
@@ -45,7 +45,7 @@ static es_status open_network(es_rig *rig)
 es_status es_rig_open(const es_model *model, const es_rig_sizes *sizes, es_rig *rig)
 {
     *rig = (es_rig){.model = model, .sizes = *sizes};
-    if (sizes->numeric == ES_NUMERIC_AUTO) rig->sizes.numeric = es_device_best_numeric(model->weights);
+    if (sizes->numeric == ES_NUMERIC_AUTO) rig->sizes.numeric = es_device_numeric(sizes->device, model->weights);
     es_status status = es_network_check(model, &rig->counts);
     if (status == ES_OK) status = open_lists(rig);
     if (status == ES_OK) status = open_network(rig);

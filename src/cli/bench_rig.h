@@ -18,6 +18,8 @@ typedef struct es_rig_sizes {
     int threads;
     es_numeric numeric;
     es_attention attention;
+    es_device_kind device;   /**< resolved */
+    bool random_weights;     /**< of the device's own making */
 } es_rig_sizes;
 
 typedef struct es_rig {

@@ -17,7 +17,7 @@ enum { MOST_RUNS = 1000 };
 
 typedef struct settings {
     es_model_settings model;
-    const char *depth, *numeric, *attention;
+    const char *depth, *numeric, *attention, *device;
     int64_t threads, tokens, chunk, sequences, runs, page;
     bool json;
 } settings;
@@ -27,6 +27,8 @@ typedef struct settings {
      .help = "tokens computed before the step, like 0,16384,100000; their cache is filled with random numbers"},            \
         {"threads", 't', ES_OPTION_INT, "N", offsetof(settings, threads), .min = 1, .max = 512,                             \
          .help = "threads that compute [the CPUs this process may use]"},                                                   \
+        {"device", 0, ES_OPTION_CHOICE, "auto|cpu|cuda", offsetof(settings, device), .fallback = "auto",                    \
+         .environment = "ES_DEVICE", .help = "where to compute"},                                                           \
         {"numeric", 0, ES_OPTION_TEXT, "MODE", offsetof(settings, numeric), .help = "auto, f32, bf16 or int8 [auto]"},      \
         {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", offsetof(settings, attention), .fallback = "auto",                 \
          .help = "who walks a long sequence"},                                                                              \
@@ -211,7 +213,8 @@ static es_status run_model(run *r)
 {
     const settings *s = r->settings;
     es_rig_sizes sizes = {.sequences = r->sequences, .page = (int32_t)s->page, .rows = r->sequences * r->chunk,
-                          .threads = s->threads == ES_UNSET ? 0 : (int)s->threads};
+                          .threads = s->threads == ES_UNSET ? 0 : (int)s->threads,
+                          .device = es_device_resolve(es_device_kind_of(s->device))};
     ES_TRY(es_bench_depths(s->depth, r->depth, &r->depths));
     for (int i = 0; i < r->depths; i++)
         if (r->depth[i] + r->tokens > sizes.context) sizes.context = r->depth[i] + r->tokens;

@@ -16,6 +16,8 @@ const es_option es_model_options[] = {
 
 #define FIELD(name) offsetof(es_engine_settings, name)
 const es_option es_engine_option_rows[] = {
+    {"device", 0, ES_OPTION_CHOICE, "auto|cpu|cuda", FIELD(device), .fallback = "auto", .environment = "ES_DEVICE",
+     .help = "where to compute; auto takes a GPU only when evenshare doctor trusts its kernels"},
     {"ctx", 'c', ES_OPTION_SIZE, "N", FIELD(context), .min = 1, .max = 1 << 30,
      .help = "most tokens of one sequence, prompt and answer [the model's, or what fits the memory]"},
     {"threads", 't', ES_OPTION_INT, "N", FIELD(threads), .min = 1, .max = 4096,
@@ -69,6 +71,12 @@ const es_option es_sampling_option_rows[] = {
     {0}};
 #undef FIELD
 
+es_device_kind es_device_kind_of(const char *name)
+{
+    if (name && strcmp(name, "cuda") == 0) return ES_DEVICE_CUDA;
+    return name && strcmp(name, "cpu") == 0 ? ES_DEVICE_CPU : ES_DEVICE_AUTO;
+}
+
 static int64_t or_zero(int64_t value)
 {
     return value == ES_UNSET ? 0 : value;
@@ -86,6 +94,7 @@ es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine
         .cache = (size_t)or_zero(settings->cache),
         .reserve = or_zero(settings->reserve),
         .no_cache = settings->no_cache,
+        .device = es_device_kind_of(settings->device),
     };
     if (out.page & (out.page - 1))
         return es_fail(ES_INVALID, "--page %d: must be a power of two from 16 to 512", out.page);

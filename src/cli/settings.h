@@ -21,7 +21,7 @@ extern const es_option es_model_options[];
 typedef struct es_engine_settings {
     int64_t context, threads, parallel, chunk, page, memory, cache, reserve;
     double step_budget; /**< milliseconds */
-    const char *numeric, *attention;
+    const char *numeric, *attention, *device;
     bool allow_slow, no_cache;
 } es_engine_settings;
 extern const es_option es_engine_option_rows[];
@@ -34,6 +34,8 @@ typedef struct es_sampling_settings {
 } es_sampling_settings;
 extern const es_option es_sampling_option_rows[];
 
+/** "auto", "cpu" or "cuda", which the option tables make sure of. */
+es_device_kind es_device_kind_of(const char *name);
 /** Into the engine's terms; absent options stay 0, the engine's default. */
 es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine_options *options);
 

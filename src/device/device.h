@@ -28,6 +28,7 @@ typedef struct es_device_options {
     es_numeric numeric;
     es_attention attention;
     const char *instruction_set; /**< highest to use: "avx512", "avx2", "reference"; NULL = the best, or $ES_INSTRUCTION_SET */
+    bool random_weights;   /**< a GPU fills imported weights with random numbers of its own instead of copying them */
 } es_device_options;
 
 typedef struct es_device_info {
@@ -57,9 +58,20 @@ struct es_device {
     es_device_info info;
 };
 
+/** The kind that ES_DEVICE_AUTO means here; the others are themselves. */
+es_device_kind es_device_resolve(es_device_kind kind);
+/** Open a resolved kind. */
+es_status es_device_open(es_device_kind kind, const es_device_options *options, es_device **device);
+/** The fastest numeric mode for weights of a type on a resolved kind. */
+es_numeric es_device_numeric(es_device_kind kind, es_dtype weights);
+/** Bytes that weights, caches and workspaces may take together on a resolved kind. */
+es_status es_device_memory(es_device_kind kind, size_t *bytes);
+
 /** The fastest numeric mode that this machine's trusted kernels offer for weights of a type. */
 es_numeric es_device_best_numeric(es_dtype weights);
 
+/** The first NVIDIA GPU, through libevenshare_cuda.so (cuda/load.c). ES_UNSUPPORTED says what is missing. */
+es_status es_device_open_cuda(const es_device_options *options, es_device **device);
 /** The host's own cores. */
 es_status es_device_open_cpu(const es_device_options *options, es_device **device);
 void es_device_close(es_device *device);

@@ -22,6 +22,10 @@ typedef struct es_dtype_info {
     int gguf_type;       /**< ggml_type number, −1 if none */
 } es_dtype_info;
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 const es_dtype_info *es_dtype_get_info(es_dtype type);
 /** Bytes of `elements` consecutive elements (a multiple of the block), or SIZE_MAX on overflow or a broken multiple. */
 size_t es_dtype_bytes(es_dtype type, int64_t elements);
@@ -29,4 +33,7 @@ size_t es_dtype_bytes(es_dtype type, int64_t elements);
 bool es_dtype_from_gguf(uint32_t gguf_type, es_dtype *type);
 bool es_dtype_from_name(const char *name, es_dtype *type);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -60,9 +60,12 @@ static es_status check_options(es_engine_options *o)
 static es_status size_caches(es_engine *engine, const es_engine_options *o, es_network_sizes *sizes)
 {
     const es_config *c = &engine->model->config;
-    const size_t weights = (size_t)engine->model->info.weight_bytes, limit = es_memory_limit();
-    /* By default six tenths of what the weights leave: the rest is for everybody else on the machine. */
-    const size_t budget = o->memory ? o->memory : limit > weights ? (limit - weights) / 10 * 6 : 0;
+    const size_t weights = (size_t)engine->model->info.weight_bytes;
+    size_t limit;
+    ES_TRY(es_device_memory(o->device, &limit));
+    /* By default six tenths of what the weights leave: the rest is for everybody else on the machine. A GPU is ours. */
+    const size_t tenths = o->device == ES_DEVICE_CUDA ? 8 : 6;
+    const size_t budget = o->memory ? o->memory : limit > weights ? (limit - weights) / 10 * tenths : 0;
     const size_t page = es_network_page_bytes(c, sizes->page, o->numeric), slot = es_network_slot_bytes(c);
     if (slot && !o->no_cache) {
         const size_t checkpoints = (o->cache ? o->cache : budget / 8) / slot;
@@ -101,8 +104,9 @@ static es_status open_device(es_engine *engine, const es_engine_options *o, cons
         .columns = counts.columns, .numeric = o->numeric, .attention = o->attention,
         .attn = c->attention_layers ? (es_attn_shape){c->query_heads, c->kv_heads, c->head_dim, sizes->page} : (es_attn_shape){0},
     };
-    ES_TRY(es_device_open_cpu(&options, &engine->device));
+    ES_TRY(es_device_open(o->device, &options, &engine->device));
     engine->info.threads = engine->device->info.threads;
+    engine->info.device = engine->device->info.name;
     engine->info.instruction_set = engine->device->info.instruction_set;
     engine->info.memory += engine->device->info.workspace;
     return ES_OK;
@@ -136,14 +140,20 @@ static es_status allocate_lists(es_engine *engine, const es_engine_options *o, c
 static es_status build(es_engine *engine, es_engine_options *o)
 {
     ES_TRY(check_options(o));
-    if (o->numeric == ES_NUMERIC_AUTO) o->numeric = es_device_best_numeric(engine->model->weights);
+    o->device = es_device_resolve(o->device);
+    if (o->numeric == ES_NUMERIC_AUTO) o->numeric = es_device_numeric(o->device, engine->model->weights);
     es_network_sizes sizes = {.rows = o->chunk + o->parallel, .slots = o->parallel, .page = o->page, .numeric = o->numeric,
                               .outputs = o->parallel > LEAST_OUTPUTS ? o->parallel : LEAST_OUTPUTS};
     ES_TRY(size_caches(engine, o, &sizes));
     ES_TRY(open_device(engine, o, &sizes));
     ES_TRY(es_network_open(engine->model, engine->device, &sizes, &engine->network));
     ES_TRY(allocate_lists(engine, o, &sizes));
-    snprintf(engine->fingerprint, sizeof engine->fingerprint, "evenshare-%s-%s", ES_VERSION, es_numeric_name(o->numeric));
+    /* On a GPU the mode's rounding is that of its instructions. */
+    if (o->device == ES_DEVICE_CUDA)
+        snprintf(engine->fingerprint, sizeof engine->fingerprint, "evenshare-%s-cuda-%s-%s", ES_VERSION,
+                 engine->info.instruction_set, es_numeric_name(o->numeric));
+    else
+        snprintf(engine->fingerprint, sizeof engine->fingerprint, "evenshare-%s-%s", ES_VERSION, es_numeric_name(o->numeric));
     engine->info.parallel = o->parallel;
     engine->info.chunk = o->chunk;
     engine->info.page = o->page;

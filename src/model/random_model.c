@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "model/gguf_write.h"
-#include "model/random_blocks.h"
+#include "device/random_blocks.h"
 #include "model/random_tokenizer.h"
 
 static const es_model_shape shapes[] = {

@@ -14,7 +14,7 @@
 
 #include "device/cpu/kernels.h"
 #include "model/model.h"
-#include "model/random_blocks.h"
+#include "device/random_blocks.h"
 #include "model/random_model.h"
 
 static void every_type_has_the_spread_asked_for(void **state)

@@ -1,5 +1,5 @@
 /* random_blocks.c: see random_blocks.h. The layouts are GGUF's; src/device/cpu/blocks.h names their fields. */
-#include "model/random_blocks.h"
+#include "device/random_blocks.h"
 
 #include <string.h>
 

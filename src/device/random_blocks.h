@@ -2,8 +2,8 @@
  *
  * Quantised values are uniform over their integers, scales vary a little from block to block, and the whole has a mean of zero
  * and the spread that is asked for: activations of a network of them stay finite, and no kernel can take a short cut. */
-#ifndef ES_MODEL_RANDOM_BLOCKS_H
-#define ES_MODEL_RANDOM_BLOCKS_H
+#ifndef ES_DEVICE_RANDOM_BLOCKS_H
+#define ES_DEVICE_RANDOM_BLOCKS_H
 
 #include "device/dtype.h"
 

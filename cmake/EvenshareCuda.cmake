@@ -1,0 +1,40 @@
+# libevenshare_cuda.so: the CUDA backend, built where nvcc is, GPU or not; the program opens it at run time (src/device/cuda).
+# CUDA is no language of the project, so that a machine without it configures as before. Machine code for sm_90 and sm_80, and
+# PTX for compute_75, which a driver compiles for anything newer or less common.
+option(ES_CUDA "build the CUDA backend when nvcc is found" ON)
+if(ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
+  find_program(ES_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  if(NOT ES_NVCC)
+    message(STATUS "nvcc not found: the CUDA backend is not built")
+  endif()
+endif()
+
+if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
+  # A sum fused here and not there would break the same-bits promise: fused steps are written out (-fmad=false).
+  set(ES_NVCC_FLAGS -O3 -std=c++20 -fmad=false -ftz=true -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall
+      -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_75,code=compute_75
+      -DES_VERSION=\"${PROJECT_VERSION}\" -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+  file(GLOB ES_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.cu)
+  set(ES_CUDA_OBJECTS "")
+  foreach(source ${ES_CUDA_SOURCES})
+    get_filename_component(name ${source} NAME_WE)
+    set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+    file(RELATIVE_PATH shown ${CMAKE_SOURCE_DIR} ${source})
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${ES_NVCC} ${ES_NVCC_FLAGS} -MD -MF ${object}.d -c ${source} -o ${object}
+      DEPENDS ${source} DEPFILE ${object}.d COMMENT "Compiling ${shown}" VERBATIM)
+    list(APPEND ES_CUDA_OBJECTS ${object})
+  endforeach()
+  set(ES_CUDA_C ${CMAKE_BINARY_DIR}/cuda/dtype.o)
+  add_custom_command(OUTPUT ${ES_CUDA_C}
+    COMMAND ${CMAKE_C_COMPILER} -std=c11 -O2 -fPIC -fvisibility=hidden -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
+            -c ${CMAKE_SOURCE_DIR}/src/device/dtype.c -o ${ES_CUDA_C}
+    DEPENDS ${CMAKE_SOURCE_DIR}/src/device/dtype.c COMMENT "Compiling src/device/dtype.c for the CUDA backend" VERBATIM)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+  set(ES_CUDA_LIBRARY ${CMAKE_BINARY_DIR}/libevenshare_cuda.so)
+  add_custom_command(OUTPUT ${ES_CUDA_LIBRARY}
+    COMMAND ${ES_NVCC} -shared -cudart static -Xlinker --no-undefined,--as-needed -o ${ES_CUDA_LIBRARY} ${ES_CUDA_OBJECTS} ${ES_CUDA_C}
+    DEPENDS ${ES_CUDA_OBJECTS} ${ES_CUDA_C} COMMENT "Linking libevenshare_cuda.so" VERBATIM)
+  add_custom_target(evenshare_cuda ALL DEPENDS ${ES_CUDA_LIBRARY})
+  install(FILES ${ES_CUDA_LIBRARY} TYPE LIB)
+endif()

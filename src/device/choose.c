@@ -1,0 +1,44 @@
+/* choose.c: which device serves, and what it offers. */
+#include "device/cuda/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+es_device_kind es_device_resolve(es_device_kind kind)
+{
+    const char *asked = getenv("ES_DEVICE");
+    if (kind != ES_DEVICE_AUTO) return kind;
+    return asked && strcmp(asked, "cuda") == 0 ? ES_DEVICE_CUDA : ES_DEVICE_CPU;
+}
+
+es_status es_device_open(es_device_kind kind, const es_device_options *options, es_device **device)
+{
+    return kind == ES_DEVICE_CUDA ? es_device_open_cuda(options, device) : es_device_open_cpu(options, device);
+}
+
+static es_status first_gpu(es_cuda_gpu *gpu)
+{
+    const es_cuda_api *api;
+    int count;
+    ES_TRY(es_cuda_load(&api));
+    return api->look(gpu, 1, &count);
+}
+
+es_numeric es_device_numeric(es_device_kind kind, es_dtype weights)
+{
+    es_cuda_gpu gpu;
+    if (kind != ES_DEVICE_CUDA) return es_device_best_numeric(weights);
+    return weights != ES_F32 && first_gpu(&gpu) == ES_OK && gpu.major >= 8 ? ES_NUMERIC_BF16 : ES_NUMERIC_F32;
+}
+
+es_status es_device_memory(es_device_kind kind, size_t *bytes)
+{
+    es_cuda_gpu gpu;
+    *bytes = es_memory_limit();
+    if (kind != ES_DEVICE_CUDA) return ES_OK;
+    ES_TRY(first_gpu(&gpu));
+    *bytes = gpu.available;
+    return ES_OK;
+}

@@ -1,0 +1,48 @@
+/* compare_case.h: how a row of the comparison is written: one function that records its operations for a device, and one that
+ * makes buffers, steps, and compares. */
+#ifndef ES_DEVICE_COMPARE_CASE_H
+#define ES_DEVICE_COMPARE_CASE_H
+
+#include "device/compare.h"
+
+enum { ES_COMPARE_BUFFERS = 48 };
+
+typedef struct es_compare es_compare;
+typedef void (*es_compare_fn)(es_compare *c);
+
+struct es_compare {
+    es_compare_row *row;
+    es_dtype type;
+    es_device_options options;
+    es_device *device[2];  /**< the CPU's reference kernels; the device in question */
+    es_buffer *buffer[2][ES_COMPARE_BUFFERS];
+    int buffers;
+    void (*record)(es_compare *c, int device, es_program *program);
+    int b[24];             /**< the row's own numbers of buffers */
+    int64_t shape[8];      /**< and sizes */
+    uint64_t state;        /**< of the random numbers */
+    es_status status;
+};
+
+/** Fill in options for row `index`; NULL past the end. */
+es_compare_fn es_compare_prepare(int index, es_compare *c);
+
+float es_compare_between(es_compare *c, float low, float high);
+/** Buffers on both devices, of the same contents: bytes, random floats, floats that no kernel writes, zeros. */
+int es_compare_bytes(es_compare *c, const void *data, size_t bytes);
+int es_compare_floats(es_compare *c, int64_t count, float low, float high);
+int es_compare_room(es_compare *c, int64_t count);
+int es_compare_zeros(es_compare *c, size_t bytes);
+es_slice es_compare_slice(const es_compare *c, int device, int buffer);
+/** Record on both devices, and submit. */
+void es_compare_step(es_compare *c, const es_batch *batch);
+/** Compare `count` floats of a buffer. */
+void es_compare_outputs(es_compare *c, const char *what, int buffer, int64_t count);
+/** The device's floats as bits (free()), and the comparison of two of those. */
+uint32_t *es_compare_bits(es_compare *c, int buffer, int64_t count);
+void es_compare_same(es_compare *c, const char *what, const uint32_t *a, const uint32_t *b, int64_t count);
+/** Release the buffers made since there were `keep`. */
+void es_compare_release(es_compare *c, int keep);
+void es_compare_fail(es_compare *c, es_status status);
+
+#endif

@@ -1,0 +1,101 @@
+/* limits.cu: kernels that do nothing but reach a limit of the GPU: reading memory, and bfloat16 matrix instructions. What a step
+ * could take at best is counted with them. */
+#include "device/cuda/device.cuh"
+
+enum { THREADS = 512, RUNS = 5, ROUNDS = 4096 };
+#define READ_BYTES ((size_t)4 << 30)
+
+static __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *data, size_t count, uint32_t *out)
+{
+    uint32_t seen = 0;
+    const size_t step = (size_t)gridDim.x * THREADS;
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += 4 * step) {
+        uint4 v[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            v[k] = make_uint4(0, 0, 0, 0);
+            if (i + k * step < count) v[k] = __ldcs(data + i + k * step);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) seen ^= v[k].x ^ v[k].y ^ v[k].z ^ v[k].w;
+    }
+    if (seen == 0x12345678u) *out = seen; /* memory that was set to one byte never gives this */
+}
+
+/* Eight independent chains in a warp keep the matrix units busy. */
+static __global__ void __launch_bounds__(256) matrix_kernel(uint32_t *out)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    float c[8][4] = {};
+    const uint32_t a = 0x3F803F80u + threadIdx.x, b = 0x3F803F80u - threadIdx.x;
+    for (int i = 0; i < ROUNDS; i++)
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                         : "+f"(c[k][0]), "+f"(c[k][1]), "+f"(c[k][2]), "+f"(c[k][3])
+                         : "r"(a), "r"(b), "r"(a ^ k), "r"(b ^ k), "r"(a), "r"(b));
+    float sum = 0;
+    for (int k = 0; k < 8; k++) sum += c[k][0] + c[k][1] + c[k][2] + c[k][3];
+    if (sum == 1.0f) *out = 1;
+#endif
+}
+
+static es_status best_seconds(cudaEvent_t start, cudaEvent_t end, void (*launch)(void *), void *argument, double *best)
+{
+    *best = 1e9;
+    for (int i = 0; i < RUNS; i++) {
+        float ms;
+        ES_TRY(es_cuda_check(cudaEventRecord(start), "timing"));
+        launch(argument);
+        ES_TRY(es_cuda_check(cudaEventRecord(end), "timing"));
+        ES_TRY(es_cuda_check(cudaEventSynchronize(end), "timing"));
+        ES_TRY(es_cuda_check(cudaEventElapsedTime(&ms, start, end), "timing"));
+        if (ms * 1e-3 < *best) *best = ms * 1e-3;
+    }
+    return ES_OK;
+}
+
+typedef struct measuring {
+    unsigned char *data;
+    size_t bytes;
+    unsigned blocks;
+} measuring;
+
+static void read_all(void *argument)
+{
+    const measuring *m = (const measuring *)argument;
+    read_kernel<<<m->blocks * 4, THREADS>>>((const uint4 *)(const void *)m->data, m->bytes / sizeof(uint4), (uint32_t *)(void *)m->data);
+}
+
+static void multiply(void *argument)
+{
+    const measuring *m = (const measuring *)argument;
+    matrix_kernel<<<m->blocks * 2, 256>>>((uint32_t *)(void *)m->data);
+}
+
+static es_status measure(measuring *m, es_cuda_limits *limits)
+{
+    cudaEvent_t start, end;
+    double seconds;
+    ES_TRY(es_cuda_check(cudaMemset(m->data, 1, m->bytes), "clearing memory"));
+    ES_TRY(es_cuda_check(cudaEventCreate(&start), "timing"));
+    ES_TRY(es_cuda_check(cudaEventCreate(&end), "timing"));
+    ES_TRY(best_seconds(start, end, read_all, m, &seconds));
+    limits->read_bytes = (double)m->bytes / seconds;
+    ES_TRY(best_seconds(start, end, multiply, m, &seconds));
+    limits->bf16_flops = 2.0 * 16 * 8 * 16 * 8 * (double)ROUNDS * 8 * (m->blocks * 2) / seconds;
+    cudaEventDestroy(start);
+    cudaEventDestroy(end);
+    return ES_OK;
+}
+
+es_status es_cuda_measure_limits(const es_cuda_gpu *gpu, es_cuda_limits *limits)
+{
+    measuring m = {NULL, READ_BYTES, (unsigned)gpu->multiprocessors};
+    while (m.bytes > gpu->available / 2) m.bytes /= 2;
+    *limits = (es_cuda_limits){.multiprocessors = gpu->multiprocessors};
+    ES_TRY(es_cuda_check(cudaMalloc((void **)&m.data, m.bytes), "measuring its bandwidth"));
+    const es_status status = measure(&m, limits);
+    cudaFree(m.data);
+    return status;
+}

@@ -1,0 +1,430 @@
+/* plan.cu: a recorded program as a list of launches.
+ *
+ * Prepared once: weights are packed, every activation that a product reads in bfloat16 gets a shadow, which whoever writes the
+ * activation fills, and a product whose two results only meet in a SwiGLU becomes one launch with it. */
+#include "device/cuda/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/** What a launch is: an operation as recorded, a product, or the filling of a shadow that its writer could not fill. */
+typedef enum launch_kind { LAUNCH_OP, LAUNCH_PRODUCT, LAUNCH_SHADOW } launch_kind;
+
+struct es_cuda_launch {
+    launch_kind kind;
+    es_op op;
+    es_cuda_matrix table;      /* embed */
+    es_cuda_product product;
+    int32_t first, parts;      /* of the product: parts of one type */
+    bool f32;
+    bool outputs_only;
+    int32_t per_row;           /* rows of a launch for each row of the step */
+    int32_t shadow;            /* filled by this launch; −1: none */
+    int64_t stride, width;     /* of what LAUNCH_SHADOW reads */
+};
+
+typedef struct preparing {
+    es_cuda *cuda;
+    es_cuda_plan *plan;
+    int32_t capacity;
+    bool fresh[ES_CUDA_SHADOWS]; /* the shadow holds what the activation holds */
+    const int32_t *starts_order; /* of the experts */
+    es_status status;
+} preparing;
+
+static bool in_bf16(const es_cuda *cuda)
+{
+    return cuda->options.numeric == ES_NUMERIC_BF16;
+}
+
+static es_cuda_launch *add(preparing *p, es_cuda_launch launch)
+{
+    es_cuda_plan *plan = p->plan;
+    if (plan->launches == p->capacity) {
+        const int32_t capacity = p->capacity ? 2 * p->capacity : 256;
+        es_cuda_launch *grown = (es_cuda_launch *)realloc(plan->launch, (size_t)capacity * sizeof *grown);
+        if (!grown) {
+            p->status = es_cuda_fail(ES_NO_MEMORY, "no memory for a list of %d launches", capacity);
+            return NULL;
+        }
+        plan->launch = grown;
+        p->capacity = capacity;
+    }
+    plan->launch[plan->launches] = launch;
+    return &plan->launch[plan->launches++];
+}
+
+/* --- weights --- */
+
+static es_status fill_randomly(es_cuda *cuda, es_buffer *buffer, es_dtype type)
+{
+    const es_dtype_info *info = es_dtype_get_info(type);
+    cuda->random_state += 0x632BE59BD9B4E019u;
+    es_cuda_random(cuda->stream, buffer->data, type, (int64_t)(buffer->bytes / (size_t)info->block_bytes), cuda->random_state, 0.02f);
+    buffer->hollow = false;
+    return es_cuda_check(cudaGetLastError(), "random weights");
+}
+
+static es_status pack(es_cuda *cuda, es_buffer *buffer, es_dtype type, int64_t row_bytes)
+{
+    unsigned char *packed;
+    ES_TRY(es_cuda_check(cudaMalloc((void **)&packed, buffer->bytes + ES_CUDA_TAIL), "memory to pack weights"));
+    es_cuda_pack(cuda->stream, buffer->data, packed, type, row_bytes, (int64_t)buffer->bytes / row_bytes);
+    const es_status status = es_cuda_check(cudaStreamSynchronize(cuda->stream), "packing weights");
+    if (status != ES_OK) {
+        cudaFree(packed);
+        return status;
+    }
+    cudaFree(buffer->data);
+    buffer->data = packed;
+    buffer->packed = true;
+    return ES_OK;
+}
+
+/* A weight as kernels read it; the first time its memory is filled (random weights) and packed. */
+static es_cuda_matrix matrix_of(preparing *p, const es_weight *w)
+{
+    es_buffer *buffer = w->at.buffer;
+    const int64_t row_bytes = (int64_t)es_dtype_bytes(w->type, w->cols);
+    const bool planes = w->type == ES_Q8_0 || w->type == ES_Q6_K;
+    if (p->status == ES_OK && buffer->hollow) p->status = fill_randomly(p->cuda, buffer, w->type);
+    if (p->status == ES_OK && planes && in_bf16(p->cuda) && !buffer->packed && row_bytes % 16 == 0 &&
+        (int64_t)buffer->bytes % row_bytes == 0 && (int64_t)w->at.offset % row_bytes == 0)
+        p->status = pack(p->cuda, buffer, w->type, row_bytes);
+    const bool fast = w->cols % ES_CUDA_COLUMNS == 0 && row_bytes % 16 == 0 && w->at.offset % 16 == 0 && (!planes || buffer->packed);
+    return (es_cuda_matrix){buffer->data + w->at.offset, row_bytes, w->type, buffer->packed, fast, (int32_t)w->rows};
+}
+
+/* --- shadows --- */
+
+static int32_t find_shadow(const es_cuda *cuda, const float *of)
+{
+    for (int i = 0; i < cuda->shadows; i++)
+        if (cuda->shadow[i].of == of) return i;
+    return -1;
+}
+
+/* Room for every row that the activation's buffer has room for; zeros stand behind a row's width. */
+static es_status add_shadow(es_cuda *cuda, es_slice x, int64_t x_stride, int64_t columns)
+{
+    const float *of = es_cuda_floats(x);
+    const int32_t known = find_shadow(cuda, of);
+    if (known >= 0 && cuda->shadow[known].width == columns) return ES_OK;
+    if (known >= 0) return es_cuda_fail(ES_INTERNAL, "an activation is read as %lld and as %lld columns", (long long)columns,
+                                        (long long)cuda->shadow[known].width);
+    if (cuda->shadows == ES_CUDA_SHADOWS) return es_cuda_fail(ES_INTERNAL, "more than %d inputs of products", ES_CUDA_SHADOWS);
+    es_cuda_shadow s = {of, NULL, columns, es_cuda_padded(columns)};
+    const int64_t rows = (int64_t)((x.buffer->bytes - x.offset) / sizeof(float)) / x_stride;
+    const size_t bytes = (size_t)(rows * s.stride) * sizeof(uint16_t);
+    ES_TRY(es_cuda_check(cudaMalloc((void **)&s.data, bytes + ES_CUDA_TAIL), "bfloat16 activations"));
+    ES_TRY(es_cuda_check(cudaMemsetAsync(s.data, 0, bytes, cuda->stream), "bfloat16 activations"));
+    cuda->base.info.workspace += bytes;
+    cuda->shadow[cuda->shadows++] = s;
+    return ES_OK;
+}
+
+static bool has_bf16_part(const es_matmul_part *part, int32_t parts)
+{
+    for (int32_t i = 0; i < parts; i++)
+        if (part[i].weight.type != ES_F32) return true;
+    return false;
+}
+
+static es_status collect_shadows(es_cuda *cuda, const es_program *program)
+{
+    for (int32_t i = 0; i < program->count && in_bf16(cuda); i++) {
+        const es_op *op = &program->op[i];
+        const es_op_matmul *m = &op->as.matmul;
+        const es_op_moe_product *e = &op->as.moe_product;
+        if (op->kind == ES_OP_MATMUL && has_bf16_part(m->part, m->parts))
+            ES_TRY(add_shadow(cuda, m->x, m->x_stride, m->part[0].weight.cols));
+        if (op->kind == ES_OP_MOE_PRODUCT && has_bf16_part(e->part, e->parts))
+            ES_TRY(add_shadow(cuda, e->x, e->x_stride, e->part[0].weight.cols));
+    }
+    return ES_OK;
+}
+
+/* The shadow that a launch writing `out` fills, or −1. */
+static int32_t fills(preparing *p, es_slice out)
+{
+    const int32_t s = find_shadow(p->cuda, es_cuda_floats(out));
+    if (s >= 0) p->fresh[s] = true;
+    return s;
+}
+
+static void spoils(preparing *p, es_slice out)
+{
+    const int32_t s = find_shadow(p->cuda, es_cuda_floats(out));
+    if (s >= 0) p->fresh[s] = false;
+}
+
+static void need_shadow(preparing *p, es_slice x, int64_t x_stride, int64_t width, bool outputs_only, int32_t per_row,
+                        es_cuda_product *product)
+{
+    const int32_t s = find_shadow(p->cuda, es_cuda_floats(x));
+    if (!p->fresh[s])
+        add(p, (es_cuda_launch){.kind = LAUNCH_SHADOW, .product = {.x = es_cuda_floats(x)}, .outputs_only = outputs_only,
+                                .per_row = per_row, .shadow = s, .stride = x_stride, .width = width});
+    p->fresh[s] = true;
+    product->x16 = p->cuda->shadow[s].data;
+    product->x16_stride = p->cuda->shadow[s].stride;
+}
+
+/* --- products --- */
+
+static es_cuda_part part_of(preparing *p, const es_matmul_part *m)
+{
+    spoils(p, m->out);
+    return (es_cuda_part){.w = matrix_of(p, &m->weight), .bias = es_cuda_floats(m->bias), .out = es_cuda_floats(m->out),
+                          .out_stride = m->out_stride, .accumulate = m->accumulate};
+}
+
+/* Loaders are chosen for a launch as a whole: neighbours of one type go together. */
+static bool same_loader(const es_cuda_matrix *a, const es_cuda_matrix *b)
+{
+    return a->type == b->type && a->fast == b->fast;
+}
+
+static void add_product(preparing *p, const es_cuda_product *product, bool outputs_only, int32_t per_row, int32_t shadow)
+{
+    for (int32_t i = 0; i < product->parts;) {
+        const es_cuda_matrix *w = &product->part[i].w;
+        const bool f32 = !in_bf16(p->cuda) || w->type == ES_F32;
+        int32_t parts = 1;
+        while (!f32 && i + parts < product->parts && same_loader(w, &product->part[i + parts].w)) parts++;
+        add(p, (es_cuda_launch){.kind = LAUNCH_PRODUCT, .product = *product, .first = i, .parts = parts, .f32 = f32,
+                                .outputs_only = outputs_only, .per_row = per_row, .shadow = shadow});
+        i += parts;
+    }
+}
+
+/* Gate and up, and nothing but a SwiGLU of them behind: one launch. */
+static bool is_swiglu(const preparing *p, const es_cuda_product *product, const es_op *next)
+{
+    if (!next || next->kind != ES_OP_SWIGLU || !in_bf16(p->cuda) || product->parts < 2) return false;
+    const es_op_swiglu *s = &next->as.swiglu;
+    const es_cuda_part *g = &product->part[0], *u = &product->part[1];
+    return g->out == es_cuda_floats(s->gate) && u->out == es_cuda_floats(s->up) && g->out == es_cuda_floats(s->out) &&
+           g->w.rows == s->width && u->w.rows == s->width && g->out_stride == s->stride && !g->bias && !u->bias &&
+           g->w.type != ES_F32 && same_loader(&g->w, &u->w);
+}
+
+/* True: the SwiGLU behind is part of it. Further parts (a shared expert's gate) are a launch of their own. */
+static bool add_swiglu(preparing *p, es_cuda_product *product, const es_op *next, int32_t per_row)
+{
+    if (!is_swiglu(p, product, next)) return false;
+    es_cuda_product rest = *product;
+    rest.parts = product->parts - 2;
+    for (int32_t i = 0; i < rest.parts; i++) rest.part[i] = product->part[i + 2];
+    if (rest.parts) add_product(p, &rest, false, per_row, -1);
+    product->parts = 2;
+    product->swiglu = true;
+    const int32_t s = fills(p, next->as.swiglu.out);
+    if (s >= 0) product->part[0].shadow = p->cuda->shadow[s].data, product->part[0].shadow_stride = p->cuda->shadow[s].stride;
+    add(p, (es_cuda_launch){.kind = LAUNCH_PRODUCT, .product = *product, .first = 0, .parts = 2, .per_row = per_row, .shadow = -1});
+    return true;
+}
+
+static bool add_matmul(preparing *p, const es_op_matmul *m, const es_op *next)
+{
+    es_cuda_product product = {.parts = m->parts, .columns = (int32_t)m->part[0].weight.cols, .x = es_cuda_floats(m->x),
+                               .x_stride = m->x_stride};
+    if (in_bf16(p->cuda) && has_bf16_part(m->part, m->parts))
+        need_shadow(p, m->x, m->x_stride, product.columns, m->outputs_only, 1, &product);
+    for (int32_t i = 0; i < m->parts; i++) product.part[i] = part_of(p, &m->part[i]);
+    if (p->status != ES_OK) return false;
+    if (!m->outputs_only && add_swiglu(p, &product, next, 1)) return true;
+    add_product(p, &product, m->outputs_only, 1, -1);
+    return false;
+}
+
+/* Places of experts that do not lie one after the other, as pointers on the device. */
+static const unsigned char *const *place_experts(preparing *p, const es_op_moe_product *m, int32_t part)
+{
+    const size_t bytes = (size_t)m->experts * sizeof(unsigned char *);
+    const unsigned char **host = (const unsigned char **)malloc(bytes), **device = NULL;
+    if (!host) p->status = es_cuda_fail(ES_NO_MEMORY, "no memory for the places of %d experts", m->experts);
+    for (int32_t e = 0; e < m->experts && p->status == ES_OK; e++) {
+        es_weight w = m->part[part].weight;
+        w.at = m->expert[part][e];
+        host[e] = matrix_of(p, &w).data;
+    }
+    if (p->status == ES_OK) p->status = es_cuda_check(cudaMalloc((void **)&device, bytes), "places of experts");
+    if (p->status == ES_OK) p->status = es_cuda_check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "places of experts");
+    if (device && p->plan->owned_count < ES_CUDA_OWNED) p->plan->owned[p->plan->owned_count++] = device;
+    free(host);
+    return device;
+}
+
+static bool add_experts(preparing *p, const es_op_moe_product *m, const es_op *next)
+{
+    const es_cuda *cuda = p->cuda;
+    es_cuda_product product = {.parts = m->parts, .columns = (int32_t)m->part[0].weight.cols, .x = es_cuda_floats(m->x),
+                               .x_stride = m->x_stride, .order = (const int32_t *)(const void *)es_cuda_floats(m->order),
+                               .tile_expert = cuda->tile_expert, .tile_first = cuda->tile_first, .tile_count = cuda->tile_count,
+                               .tiles = cuda->tiles, .used = m->used, .gather = m->gather};
+    if (in_bf16(cuda) && has_bf16_part(m->part, m->parts))
+        need_shadow(p, m->x, m->x_stride, product.columns, false, m->gather ? 1 : m->used, &product);
+    for (int32_t i = 0; i < m->parts; i++) {
+        product.part[i] = part_of(p, &m->part[i]);
+        product.part[i].expert_stride = m->expert_stride[i];
+        if (m->expert[i]) product.part[i].expert = place_experts(p, m, i);
+        if (m->expert_stride[i] % 16 != 0) product.part[i].w.fast = false;
+    }
+    if (p->status != ES_OK) return false;
+    if (add_swiglu(p, &product, next, m->used)) return true;
+    add_product(p, &product, false, m->used, -1);
+    return false;
+}
+
+/* --- all operations --- */
+
+/* True when the operation behind is part of this one's launch. */
+static bool add_op(preparing *p, const es_op *op, const es_op *next)
+{
+    es_cuda_launch launch = {.kind = LAUNCH_OP, .op = *op, .per_row = 1, .shadow = -1};
+    switch (op->kind) {
+    case ES_OP_MATMUL: return add_matmul(p, &op->as.matmul, next);
+    case ES_OP_MOE_PRODUCT: return add_experts(p, &op->as.moe_product, next);
+    case ES_OP_EMBED:
+        launch.table = matrix_of(p, &op->as.embed.table);
+        spoils(p, op->as.embed.out);
+        break;
+    case ES_OP_RMSNORM:
+        launch.outputs_only = op->as.rmsnorm.outputs_only;
+        launch.shadow = fills(p, op->as.rmsnorm.out);
+        break;
+    case ES_OP_SWIGLU: launch.shadow = fills(p, op->as.swiglu.out); break;
+    case ES_OP_ATTN: launch.shadow = fills(p, op->as.attn.out); break;
+    case ES_OP_ATTN_MERGE: return false; /* ES_OP_ATTN leaves nothing to it */
+    case ES_OP_DELTA_SCAN: spoils(p, op->as.delta_scan.out); break;
+    case ES_OP_DELTA_FINISH: launch.shadow = fills(p, op->as.delta_finish.out); break;
+    case ES_OP_MOE_COMBINE: spoils(p, op->as.moe_combine.x); break;
+    case ES_OP_ROPE_TABLE:
+    case ES_OP_ATTN_PREPARE:
+    case ES_OP_DELTA_PREPARE:
+    case ES_OP_MOE_ROUTE:
+    case ES_OP_MOE_GROUP:
+    case ES_OP_KINDS: break;
+    }
+    add(p, launch);
+    return false;
+}
+
+static es_status check_op(const es_op *op)
+{
+    if (op->kind == ES_OP_MOE_ROUTE && (op->as.moe_route.experts > 1024 || op->as.moe_route.used > 64))
+        return es_cuda_fail(ES_UNSUPPORTED, "%d experts, %d of them used: a GPU's kernels take 1024 and 64 at most",
+                            op->as.moe_route.experts, op->as.moe_route.used);
+    if (op->kind == ES_OP_DELTA_SCAN && (op->as.delta_scan.shape.key_dim > 256 || op->as.delta_scan.shape.value_dim > 1024))
+        return es_cuda_fail(ES_UNSUPPORTED, "DeltaNet heads of %d x %d channels: a GPU's kernels take 256 x 1024 at most",
+                            op->as.delta_scan.shape.key_dim, op->as.delta_scan.shape.value_dim);
+    return ES_OK;
+}
+
+void es_cuda_plan_free(es_cuda_plan *plan)
+{
+    for (int i = 0; i < plan->owned_count; i++) cudaFree((void *)plan->owned[i]);
+    free(plan->launch);
+    free(plan->op);
+    *plan = (es_cuda_plan){0};
+}
+
+static es_status prepare(es_cuda *cuda, const es_program *program, es_cuda_plan *plan)
+{
+    preparing p = {.cuda = cuda, .plan = plan, .status = ES_OK};
+    const size_t bytes = (size_t)program->count * sizeof(es_op);
+    *plan = (es_cuda_plan){.program = program, .count = program->count};
+    plan->op = (es_op *)malloc(bytes ? bytes : 1);
+    if (!plan->op) return es_cuda_fail(ES_NO_MEMORY, "no memory for a program of %d operations", program->count);
+    memcpy(plan->op, program->op, bytes);
+    ES_TRY(collect_shadows(cuda, program));
+    for (int32_t i = 0; i < program->count && p.status == ES_OK; i++) {
+        p.status = check_op(&program->op[i]);
+        if (p.status == ES_OK && add_op(&p, &program->op[i], i + 1 < program->count ? &program->op[i + 1] : NULL)) i++;
+    }
+    return p.status == ES_OK ? es_cuda_check(cudaStreamSynchronize(cuda->stream), "preparing a program") : p.status;
+}
+
+es_status es_cuda_plan_find(es_cuda *cuda, const es_program *program, es_cuda_plan **found)
+{
+    for (int i = 0; i < cuda->plans; i++) {
+        es_cuda_plan *plan = &cuda->plan[i];
+        if (plan->program == program && plan->count == program->count &&
+            memcmp(plan->op, program->op, (size_t)program->count * sizeof(es_op)) == 0) {
+            *found = plan;
+            return ES_OK;
+        }
+    }
+    if (cuda->plans == ES_CUDA_PLANS) es_cuda_forget(cuda);
+    es_cuda_plan *plan = &cuda->plan[cuda->plans];
+    const es_status status = prepare(cuda, program, plan);
+    if (status != ES_OK) {
+        es_cuda_plan_free(plan);
+        return status;
+    }
+    cuda->plans++;
+    *found = plan;
+    return ES_OK;
+}
+
+/* --- launching --- */
+
+static void launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, const es_batch *batch, bool single)
+{
+    const es_op *op = &l->op;
+    const es_cuda_batch *b = &cuda->batch;
+    cudaStream_t stream = cuda->stream;
+    uint16_t *shadow = l->shadow >= 0 ? cuda->shadow[l->shadow].data : NULL;
+    const int64_t stride = l->shadow >= 0 ? cuda->shadow[l->shadow].stride : 0;
+    switch (op->kind) {
+    case ES_OP_EMBED: es_cuda_embed(stream, b, rows, &l->table, op->as.embed.table.cols, es_cuda_floats(op->as.embed.out)); break;
+    case ES_OP_ROPE_TABLE: es_cuda_rope_table(stream, b, rows, &op->as.rope_table); break;
+    case ES_OP_RMSNORM: es_cuda_rmsnorm(stream, b, rows, &op->as.rmsnorm, shadow, stride); break;
+    case ES_OP_SWIGLU: es_cuda_swiglu(stream, rows, &op->as.swiglu, shadow, stride); break;
+    case ES_OP_ATTN_PREPARE: es_cuda_attn_prepare(stream, b, rows, &op->as.attn_prepare, in_bf16(cuda)); break;
+    case ES_OP_ATTN: es_cuda_attn_plain(stream, cuda, rows, &op->as.attn, shadow, stride); break;
+    case ES_OP_DELTA_PREPARE: es_cuda_delta_prepare(stream, b, rows, batch->spans, single, &op->as.delta_prepare); break;
+    case ES_OP_DELTA_SCAN: es_cuda_delta_scan(stream, b, batch->spans, &op->as.delta_scan); break;
+    case ES_OP_DELTA_FINISH: es_cuda_delta_finish(stream, rows, &op->as.delta_finish, shadow, stride); break;
+    case ES_OP_MOE_ROUTE: es_cuda_moe_route(stream, rows, &op->as.moe_route); break;
+    case ES_OP_MOE_GROUP: es_cuda_moe_group(stream, rows, &op->as.moe_group, cuda); break;
+    case ES_OP_MOE_COMBINE: es_cuda_moe_combine(stream, rows, &op->as.moe_combine); break;
+    case ES_OP_ATTN_MERGE:
+    case ES_OP_MATMUL:
+    case ES_OP_MOE_PRODUCT:
+    case ES_OP_KINDS: break;
+    }
+}
+
+/* Tiles of experts: at most one for each entry, and at most one partly filled for each expert. */
+static int32_t most_tiles(int32_t entries, int32_t experts)
+{
+    const int32_t full = entries / ES_CUDA_EXPERT_TOKENS + experts;
+    return entries < full ? entries : full;
+}
+
+static void launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t rows)
+{
+    es_cuda_product product = l->product;
+    product.tokens = product.order ? most_tiles(rows * product.used, ES_CUDA_MOST_EXPERTS) : rows;
+    if (l->f32) es_cuda_product_f32(cuda->stream, &product, l->first);
+    else es_cuda_product_bf16(cuda->stream, &product, l->first, l->parts, product.order || rows <= 8);
+}
+
+void es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)
+{
+    for (int32_t i = 0; i < plan->launches; i++) {
+        const es_cuda_launch *l = &plan->launch[i];
+        const int32_t rows = l->outputs_only ? batch->outputs : batch->rows;
+        if (rows == 0) continue;
+        if (l->kind == LAUNCH_PRODUCT) {
+            launch_product(cuda, l, rows);
+        } else if (l->kind == LAUNCH_SHADOW) {
+            const es_cuda_shadow *s = &cuda->shadow[l->shadow];
+            es_cuda_shadow_fill(cuda->stream, rows * l->per_row, l->product.x, l->stride, l->width, s->data, s->stride);
+        } else {
+            launch_op(cuda, l, rows, batch, single);
+        }
+    }
+}

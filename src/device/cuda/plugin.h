@@ -1,0 +1,55 @@
+/* plugin.h: what the program and libevenshare_cuda.so say to each other: one function, found by name at run time.
+ *
+ * The library is opened with dlopen, so that one program runs with and without a GPU, and a machine without a driver is told so
+ * in a sentence. Both sides must come from one build: the structs of op.h and device.h pass between them as they are. */
+#ifndef ES_CUDA_PLUGIN_H
+#define ES_CUDA_PLUGIN_H
+
+#include "device/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What the library needs of the program. */
+typedef struct es_cuda_host {
+    void (*record)(const char *format, ...); /**< es_error_record(): the sentence that goes with a failure */
+} es_cuda_host;
+
+/** One GPU as its driver describes it. */
+typedef struct es_cuda_gpu {
+    char name[96];
+    int major, minor;         /**< compute capability */
+    int multiprocessors;
+    int warp;                 /**< lanes */
+    size_t shared;            /**< bytes of shared memory that one block can have */
+    size_t cache;             /**< bytes of the second-level cache */
+    size_t memory, available; /**< bytes */
+    int driver, runtime;      /**< CUDA versions, as 13000 */
+} es_cuda_gpu;
+
+/** What the GPU reaches when a kernel does nothing else, per second; measured. */
+typedef struct es_cuda_limits {
+    int multiprocessors;
+    double read_bytes, bf16_flops;
+} es_cuda_limits;
+
+typedef struct es_cuda_api {
+    size_t op_bytes, options_bytes, batch_bytes; /**< sizes of the structs that pass between the two */
+    const char *version;
+    /** The GPUs there are; at most `room` are written. ES_UNSUPPORTED, with the reason, when there is no driver or no GPU. */
+    es_status (*look)(es_cuda_gpu *gpus, int room, int *count);
+    /** Measure the first GPU. */
+    es_status (*limits)(es_cuda_limits *limits);
+    /** The first GPU as a device. */
+    es_status (*open)(const es_device_options *options, es_device **device);
+} es_cuda_api;
+
+/** The library's one symbol. */
+const es_cuda_api *es_cuda_get_api(const es_cuda_host *host);
+typedef const es_cuda_api *(*es_cuda_get_api_fn)(const es_cuda_host *host);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
