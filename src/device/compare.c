@@ -90,8 +90,11 @@ void es_compare_step(es_compare *c, const es_batch *batch)
 static float *read_back(es_compare *c, int device, int buffer, int64_t count)
 {
     float *values = malloc((size_t)count * sizeof *values);
-    if (!values) es_compare_fail(c, es_fail(ES_NO_MEMORY, "no memory for %lld numbers", (long long)count));
-    else es_compare_fail(c, es_device_read(c->device[device], c->buffer[device][buffer], 0, values, (size_t)count * sizeof *values));
+    if (!values)
+        es_compare_fail(c, es_fail(ES_NO_MEMORY, "no memory for %lld numbers", (long long)count));
+    else
+        es_compare_fail(
+            c, es_device_read(c->device[device], c->buffer[device][buffer], 0, values, (size_t)count * sizeof *values));
     return values;
 }
 
@@ -126,8 +129,8 @@ void es_compare_same(es_compare *c, const char *what, const uint32_t *a, const u
     for (int64_t i = 0; a && b && i < count && c->row->equal; i++) {
         if (a[i] == b[i]) continue;
         c->row->equal = false;
-        snprintf(c->row->difference, sizeof c->row->difference, "%s: element %lld has other bits in other company (%08x, %08x)", what,
-                 (long long)i, a[i], b[i]);
+        snprintf(c->row->difference, sizeof c->row->difference,
+                 "%s: element %lld has other bits in other company (%08x, %08x)", what, (long long)i, a[i], b[i]);
     }
 }
 

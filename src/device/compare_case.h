@@ -14,13 +14,13 @@ struct es_compare {
     es_compare_row *row;
     es_dtype type;
     es_device_options options;
-    es_device *device[2];  /**< the CPU's reference kernels; the device in question */
+    es_device *device[2]; /**< the CPU's reference kernels; the device in question */
     es_buffer *buffer[2][ES_COMPARE_BUFFERS];
     int buffers;
     void (*record)(es_compare *c, int device, es_program *program);
-    int b[24];             /**< the row's own numbers of buffers */
-    int64_t shape[8];      /**< and sizes */
-    uint64_t state;        /**< of the random numbers */
+    int b[24];        /**< the row's own numbers of buffers */
+    int64_t shape[8]; /**< and sizes */
+    uint64_t state;   /**< of the random numbers */
     es_status status;
 };
 

@@ -22,7 +22,9 @@ typedef struct steps {
 
 static void start_steps(steps *s)
 {
-    *s = (steps){.batch = {.tokens = s->tokens, .span = s->span, .output_row = s->outputs}};
+    *s = (steps){
+        .batch = {.tokens = s->tokens, .span = s->span, .output_row = s->outputs}
+    };
     for (int q = 0; q < MOST_SPANS; q++)
         for (int p = 0; p < CONTEXT / PAGE; p++) s->pages[q][p] = q * (CONTEXT / PAGE) + CONTEXT / PAGE - 1 - p;
     for (int i = 0; i < MOST_ROWS; i++) s->tokens[i] = i * 7 % VOCABULARY;
@@ -60,12 +62,28 @@ static int weights(es_compare *c, es_dtype type, int64_t rows, int64_t columns, 
 static void record_rows(es_compare *c, int d, es_program *p)
 {
     const int32_t width = (int32_t)c->shape[0];
-    es_program_add(p, (es_op){ES_OP_EMBED, .as.embed = {.table = {SLICE(TABLE), c->type, VOCABULARY, width}, .out = SLICE(EMBEDDED)}});
-    es_program_add(p, (es_op){ES_OP_ROPE_TABLE, .as.rope_table = {.frequency = SLICE(FREQUENCY), .pairs = 16, .scale = 1.25f, .out = SLICE(ROPE)}});
-    es_program_add(p, (es_op){ES_OP_RMSNORM, .as.rmsnorm = {.x = SLICE(EMBEDDED), .weight = SLICE(NORM), .out = SLICE(NORMED),
-                                                            .width = width, .eps = 1e-6f}});
-    es_program_add(p, (es_op){ES_OP_RMSNORM, .as.rmsnorm = {.x = SLICE(EMBEDDED), .weight = SLICE(NORM), .out = SLICE(PICKED),
-                                                            .width = width, .eps = 1e-6f, .outputs_only = true}});
+    es_program_add(
+        p, (es_op){
+               ES_OP_EMBED, .as.embed = {.table = {SLICE(TABLE), c->type, VOCABULARY, width}, .out = SLICE(EMBEDDED)}
+    });
+    es_program_add(p, (es_op){
+                          ES_OP_ROPE_TABLE,
+                          .as.rope_table = {.frequency = SLICE(FREQUENCY), .pairs = 16, .scale = 1.25f, .out = SLICE(ROPE)}
+    });
+    es_program_add(
+        p,
+        (es_op){
+            ES_OP_RMSNORM,
+            .as.rmsnorm = {.x = SLICE(EMBEDDED), .weight = SLICE(NORM), .out = SLICE(NORMED), .width = width, .eps = 1e-6f}
+    });
+    es_program_add(p, (es_op){
+                          ES_OP_RMSNORM, .as.rmsnorm = {.x = SLICE(EMBEDDED),
+                                                        .weight = SLICE(NORM),
+                                                        .out = SLICE(PICKED),
+                                                        .width = width,
+                                                        .eps = 1e-6f,
+                                                        .outputs_only = true}
+    });
 }
 
 static void run_rows(es_compare *c)
@@ -100,16 +118,24 @@ enum { X, W0, W1, BIAS, OUT0, OUT1 };
 
 static void record_matmul(es_compare *c, int d, es_program *p)
 {
-    es_op op = {ES_OP_MATMUL, .as.matmul = {.x = SLICE(X), .x_stride = c->shape[1], .parts = 2}};
-    op.as.matmul.part[0] = (es_matmul_part){.weight = {SLICE(W0), c->type, c->shape[0], c->shape[1]}, .bias = SLICE(BIAS),
-                                            .out = SLICE(OUT0), .out_stride = c->shape[0]};
-    op.as.matmul.part[1] = (es_matmul_part){.weight = {SLICE(W1), c->type, 48, c->shape[1]}, .out = SLICE(OUT1), .out_stride = 64,
-                                            .accumulate = true};
+    es_op op = {
+        ES_OP_MATMUL, .as.matmul = {.x = SLICE(X), .x_stride = c->shape[1], .parts = 2}
+    };
+    op.as.matmul.part[0] = (es_matmul_part){
+        .weight = {SLICE(W0), c->type, c->shape[0], c->shape[1]},
+        .bias = SLICE(BIAS),
+        .out = SLICE(OUT0),
+        .out_stride = c->shape[0]
+    };
+    op.as.matmul.part[1] = (es_matmul_part){
+        .weight = {SLICE(W1), c->type, 48, c->shape[1]},
+          .out = SLICE(OUT1), .out_stride = 64, .accumulate = true
+    };
     es_program_add(p, op);
 }
 
-/* Rows of a step, computed again in another company, alone or from another place: not a bit may change. Row t reads input t, so
- * the same inputs come as the first rows of a shorter step. */
+/* Rows of a step, computed again in another company, alone or from another place: not a bit may change. Row t reads input t,
+ * so the same inputs come as the first rows of a shorter step. */
 static void matmul_again(es_compare *c, int32_t rows, const uint32_t *first, int64_t out_rows)
 {
     static const int counts[] = {1, 7, 8, 9, 31, 64};
@@ -128,7 +154,12 @@ static void matmul_again(es_compare *c, int32_t rows, const uint32_t *first, int
 
 static void run_matmul(es_compare *c)
 {
-    static const int64_t shapes[][2] = {{100, 512}, {257, 4096}, {16, 256}, {40, 12288}};
+    static const int64_t shapes[][2] = {
+        {100, 512  },
+        {257, 4096 },
+        {16,  256  },
+        {40,  12288}
+    };
     static const int32_t tokens[] = {1, 6, 33, 300};
     const bool plain = es_dtype_get_info(c->type)->block == 1;
     c->record = record_matmul;
@@ -162,23 +193,44 @@ enum { M_X, M_NORM, M_H, M_GATE, M_UP, M_DOWN, M_G, M_U };
 
 static es_op two_products(const es_compare *c, int d, int x, int64_t columns, int64_t rows)
 {
-    es_op op = {ES_OP_MATMUL, .as.matmul = {.x = SLICE(x), .x_stride = columns, .parts = 2}};
-    op.as.matmul.part[0] = (es_matmul_part){.weight = {SLICE(M_GATE), c->type, rows, columns}, .out = SLICE(M_G), .out_stride = rows};
-    op.as.matmul.part[1] = (es_matmul_part){.weight = {SLICE(M_UP), c->type, rows, columns}, .out = SLICE(M_U), .out_stride = rows};
+    es_op op = {
+        ES_OP_MATMUL, .as.matmul = {.x = SLICE(x), .x_stride = columns, .parts = 2}
+    };
+    op.as.matmul.part[0] = (es_matmul_part){
+        .weight = {SLICE(M_GATE), c->type, rows, columns},
+          .out = SLICE(M_G), .out_stride = rows
+    };
+    op.as.matmul.part[1] = (es_matmul_part){
+        .weight = {SLICE(M_UP), c->type, rows, columns},
+          .out = SLICE(M_U), .out_stride = rows
+    };
     return op;
 }
 
 static void record_mlp(es_compare *c, int d, es_program *p)
 {
     const int64_t hidden = c->shape[0], ffn = c->shape[1];
-    es_program_add(p, (es_op){ES_OP_RMSNORM, .as.rmsnorm = {.x = SLICE(M_X), .weight = SLICE(M_NORM), .out = SLICE(M_H),
-                                                            .width = (int32_t)hidden, .eps = 1e-6f}});
+    es_program_add(
+        p, (es_op){
+               ES_OP_RMSNORM,
+               .as.rmsnorm = {
+                              .x = SLICE(M_X), .weight = SLICE(M_NORM), .out = SLICE(M_H), .width = (int32_t)hidden, .eps = 1e-6f}
+    });
     es_program_add(p, two_products(c, d, M_H, hidden, ffn));
-    es_program_add(p, (es_op){ES_OP_SWIGLU, .as.swiglu = {.gate = SLICE(M_G), .up = SLICE(M_U), .out = SLICE(M_G), .stride = ffn,
-                                                          .width = (int32_t)ffn, .per_row = 1}});
-    es_op down = {ES_OP_MATMUL, .as.matmul = {.x = SLICE(M_G), .x_stride = ffn, .parts = 1}};
-    down.as.matmul.part[0] = (es_matmul_part){.weight = {SLICE(M_DOWN), c->type, hidden, ffn}, .out = SLICE(M_X),
-                                              .out_stride = hidden, .accumulate = true};
+    es_program_add(
+        p,
+        (es_op){
+            ES_OP_SWIGLU,
+            .as.swiglu = {
+                          .gate = SLICE(M_G), .up = SLICE(M_U), .out = SLICE(M_G), .stride = ffn, .width = (int32_t)ffn, .per_row = 1}
+    });
+    es_op down = {
+        ES_OP_MATMUL, .as.matmul = {.x = SLICE(M_G), .x_stride = ffn, .parts = 1}
+    };
+    down.as.matmul.part[0] = (es_matmul_part){
+        .weight = {SLICE(M_DOWN), c->type, hidden, ffn},
+          .out = SLICE(M_X), .out_stride = hidden, .accumulate = true
+    };
     es_program_add(p, down);
 }
 
@@ -213,13 +265,40 @@ static void record_attention(es_compare *c, int d, es_program *p)
 {
     const es_attn_shape shape = c->options.attn;
     const int64_t dim = shape.head_dim, q = shape.query_heads * dim, kv = shape.kv_heads * dim;
-    es_program_add(p, (es_op){ES_OP_ROPE_TABLE, .as.rope_table = {.frequency = SLICE(A_FREQ), .pairs = (int32_t)dim / 4, .scale = 1, .out = SLICE(A_ROPE)}});
-    es_program_add(p, (es_op){ES_OP_ATTN_PREPARE, .as.attn_prepare = {
-        .shape = shape, .q = SLICE(A_Q), .k = SLICE(A_K), .v = SLICE(A_V), .q_stride = 2 * q, .q_head_stride = 2 * dim, .kv_stride = kv,
-        .q_norm = SLICE(A_QN), .k_norm = SLICE(A_KN), .eps = 1e-6f, .rope = SLICE(A_ROPE), .rope_pairs = (int32_t)dim / 4,
-        .interleaved = c->shape[0] != 0, .scale = 1.0f / sqrtf((float)dim), .q_out = SLICE(A_QOUT), .k_cache = SLICE(A_KC), .v_cache = SLICE(A_VC)}});
-    es_op attn = {ES_OP_ATTN, .as.attn = {.shape = shape, .q = SLICE(A_QOUT), .k_cache = SLICE(A_KC), .v_cache = SLICE(A_VC),
-                                          .gate = SLICE(A_Q), .gate_stride = 2 * q, .gate_head_stride = 2 * dim, .out = SLICE(A_OUT)}};
+    es_program_add(
+        p, (es_op){
+               ES_OP_ROPE_TABLE,
+               .as.rope_table = {.frequency = SLICE(A_FREQ), .pairs = (int32_t)dim / 4, .scale = 1, .out = SLICE(A_ROPE)}
+    });
+    es_program_add(p, (es_op){
+                          ES_OP_ATTN_PREPARE, .as.attn_prepare = {.shape = shape,
+                                                                  .q = SLICE(A_Q),
+                                                                  .k = SLICE(A_K),
+                                                                  .v = SLICE(A_V),
+                                                                  .q_stride = 2 * q,
+                                                                  .q_head_stride = 2 * dim,
+                                                                  .kv_stride = kv,
+                                                                  .q_norm = SLICE(A_QN),
+                                                                  .k_norm = SLICE(A_KN),
+                                                                  .eps = 1e-6f,
+                                                                  .rope = SLICE(A_ROPE),
+                                                                  .rope_pairs = (int32_t)dim / 4,
+                                                                  .interleaved = c->shape[0] != 0,
+                                                                  .scale = 1.0f / sqrtf((float)dim),
+                                                                  .q_out = SLICE(A_QOUT),
+                                                                  .k_cache = SLICE(A_KC),
+                                                                  .v_cache = SLICE(A_VC)}
+    });
+    es_op attn = {
+        ES_OP_ATTN, .as.attn = {.shape = shape,
+                                .q = SLICE(A_QOUT),
+                                .k_cache = SLICE(A_KC),
+                                .v_cache = SLICE(A_VC),
+                                .gate = SLICE(A_Q),
+                                .gate_stride = 2 * q,
+                                .gate_head_stride = 2 * dim,
+                                .out = SLICE(A_OUT)}
+    };
     attn.as.attn.gate.offset += (size_t)dim * sizeof(float);
     es_program_add(p, attn);
     attn.kind = ES_OP_ATTN_MERGE;
@@ -244,7 +323,14 @@ static void run_attention(es_compare *c)
     c->b[A_KC] = es_compare_zeros(c, cache);
     c->b[A_VC] = es_compare_zeros(c, cache);
     /* Prompts in chunks, short and long ones together, then single tokens of all. */
-    static const int32_t plan[][4] = {{300, 0, 0, 0}, {200, 40, 1, 0}, {1, 0, 64, 129}, {1, 1, 1, 1}, {17, 88, 1, 1}, {1, 1, 1, 1}};
+    static const int32_t plan[][4] = {
+        {300, 0,  0,  0  },
+        {200, 40, 1,  0  },
+        {1,   0,  64, 129},
+        {1,   1,  1,  1  },
+        {17,  88, 1,  1  },
+        {1,   1,  1,  1  }
+    };
     int64_t done[4] = {0};
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
         steps s;
@@ -263,30 +349,60 @@ enum { D_X, D_CONV, D_CSTATE, D_A, D_B, D_GAIN, D_BIAS, D_OUT, D_GATES, D_STATE,
 
 static es_delta_shape delta_shape(const es_compare *c)
 {
-    return (es_delta_shape){(int32_t)c->shape[0], (int32_t)c->shape[1], (int32_t)c->shape[2], (int32_t)c->shape[3], c->shape[4] != 0};
+    return (es_delta_shape){(int32_t)c->shape[0], (int32_t)c->shape[1], (int32_t)c->shape[2], (int32_t)c->shape[3],
+                            c->shape[4] != 0};
 }
 
 static void record_delta(es_compare *c, int d, es_program *p)
 {
     const es_delta_shape shape = delta_shape(c);
-    es_program_add(p, (es_op){ES_OP_DELTA_PREPARE, .as.delta_prepare = {
-        .shape = shape, .x = SLICE(D_X), .conv = SLICE(D_CONV), .conv_state = SLICE(D_CSTATE), .a = SLICE(D_A), .b = SLICE(D_B),
-        .a_gain = SLICE(D_GAIN), .dt_bias = SLICE(D_BIAS), .out = SLICE(D_OUT), .gates = SLICE(D_GATES)}});
-    es_program_add(p, (es_op){ES_OP_DELTA_SCAN, .as.delta_scan = {
-        .shape = shape, .x = SLICE(D_OUT), .gates = SLICE(D_GATES), .state = SLICE(D_STATE), .out = SLICE(D_O)}});
-    es_program_add(p, (es_op){ES_OP_DELTA_FINISH, .as.delta_finish = {
-        .shape = shape, .x = SLICE(D_O), .z = SLICE(D_Z), .weight = SLICE(D_W), .eps = 1e-6f, .out = SLICE(D_Y)}});
+    es_program_add(p, (es_op){
+                          ES_OP_DELTA_PREPARE, .as.delta_prepare = {.shape = shape,
+                                                                    .x = SLICE(D_X),
+                                                                    .conv = SLICE(D_CONV),
+                                                                    .conv_state = SLICE(D_CSTATE),
+                                                                    .a = SLICE(D_A),
+                                                                    .b = SLICE(D_B),
+                                                                    .a_gain = SLICE(D_GAIN),
+                                                                    .dt_bias = SLICE(D_BIAS),
+                                                                    .out = SLICE(D_OUT),
+                                                                    .gates = SLICE(D_GATES)}
+    });
+    es_program_add(
+        p, (es_op){
+               ES_OP_DELTA_SCAN,
+               .as.delta_scan = {
+                                 .shape = shape, .x = SLICE(D_OUT), .gates = SLICE(D_GATES), .state = SLICE(D_STATE), .out = SLICE(D_O)}
+    });
+    es_program_add(
+        p, (es_op){
+               ES_OP_DELTA_FINISH,
+               .as.delta_finish = {
+                                   .shape = shape, .x = SLICE(D_O), .z = SLICE(D_Z), .weight = SLICE(D_W), .eps = 1e-6f, .out = SLICE(D_Y)}
+    });
 }
 
 static void run_delta(es_compare *c)
 {
-    static const int64_t shapes[][5] = {{2, 4, 32, 32, 0}, {4, 8, 128, 128, 1}, {1, 3, 256, 64, 0}, {2, 2, 48, 40, 0}};
-    static const int32_t plan[][3] = {{1, 30, 2}, {5, 1, 3}, {1, 1, 1}, {70, 1, 1}, {1, 1, 1}};
+    static const int64_t shapes[][5] = {
+        {2, 4, 32,  32,  0},
+        {4, 8, 128, 128, 1},
+        {1, 3, 256, 64,  0},
+        {2, 2, 48,  40,  0}
+    };
+    static const int32_t plan[][3] = {
+        {1,  30, 2},
+        {5,  1,  3},
+        {1,  1,  1},
+        {70, 1,  1},
+        {1,  1,  1}
+    };
     c->record = record_delta;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         memcpy(c->shape, shapes[i], sizeof shapes[i]);
         const es_delta_shape s = delta_shape(c);
-        const int64_t channels = 2 * s.key_heads * s.key_dim + s.value_heads * s.value_dim, values = s.value_heads * s.value_dim;
+        const int64_t channels = 2 * s.key_heads * s.key_dim + s.value_heads * s.value_dim,
+                      values = s.value_heads * s.value_dim;
         c->b[D_X] = es_compare_floats(c, MOST_ROWS * channels, -2, 2);
         c->b[D_CONV] = es_compare_floats(c, 4 * channels, -0.7f, 0.7f);
         c->b[D_CSTATE] = es_compare_floats(c, MOST_SPANS * 3 * channels, 50, 51); /* must not be read at a sequence's start */
@@ -328,39 +444,77 @@ enum { E_LOGITS, E_IDS, E_WEIGHTS, E_STARTS, E_ORDER, E_H, E_GATE, E_UP, E_DOWN,
 
 static es_op expert_products(const es_compare *c, int d, int x, int64_t columns, bool gather)
 {
-    return (es_op){ES_OP_MOE_PRODUCT, .as.moe_product = {.x = SLICE(x), .x_stride = columns, .gather = gather,
-                   .experts = (int32_t)c->shape[0], .used = (int32_t)c->shape[1], .starts = SLICE(E_STARTS), .order = SLICE(E_ORDER)}};
+    return (es_op){
+        ES_OP_MOE_PRODUCT, .as.moe_product = {.x = SLICE(x),
+                                              .x_stride = columns,
+                                              .gather = gather,
+                                              .experts = (int32_t)c->shape[0],
+                                              .used = (int32_t)c->shape[1],
+                                              .starts = SLICE(E_STARTS),
+                                              .order = SLICE(E_ORDER)}
+    };
 }
 
 static void add_experts(es_compare *c, int d, es_op_moe_product *op, int w, int out, int64_t rows, int64_t columns)
 {
-    op->part[op->parts] = (es_matmul_part){.weight = {SLICE(w), c->type, rows, columns}, .out = SLICE(out), .out_stride = rows};
+    op->part[op->parts] = (es_matmul_part){
+        .weight = {SLICE(w), c->type, rows, columns},
+          .out = SLICE(out), .out_stride = rows
+    };
     op->expert_stride[op->parts++] = (int64_t)es_dtype_bytes(c->type, rows * columns);
 }
 
 static void record_moe(es_compare *c, int d, es_program *p)
 {
-    const int32_t experts = (int32_t)c->shape[0], used = (int32_t)c->shape[1], hidden = (int32_t)c->shape[2], ffn = (int32_t)c->shape[3];
-    es_program_add(p, (es_op){ES_OP_MOE_ROUTE, .as.moe_route = {.logits = SLICE(E_LOGITS), .experts = experts, .used = used,
-                   .renormalise = true, .scale = 1.5f, .ids = SLICE(E_IDS), .weights = SLICE(E_WEIGHTS)}});
-    es_program_add(p, (es_op){ES_OP_MOE_GROUP, .as.moe_group = {.ids = SLICE(E_IDS), .experts = experts, .used = used,
-                   .starts = SLICE(E_STARTS), .order = SLICE(E_ORDER)}});
+    const int32_t experts = (int32_t)c->shape[0], used = (int32_t)c->shape[1], hidden = (int32_t)c->shape[2],
+                  ffn = (int32_t)c->shape[3];
+    es_program_add(p, (es_op){
+                          ES_OP_MOE_ROUTE, .as.moe_route = {.logits = SLICE(E_LOGITS),
+                                                            .experts = experts,
+                                                            .used = used,
+                                                            .renormalise = true,
+                                                            .scale = 1.5f,
+                                                            .ids = SLICE(E_IDS),
+                                                            .weights = SLICE(E_WEIGHTS)}
+    });
+    es_program_add(
+        p,
+        (es_op){
+            ES_OP_MOE_GROUP,
+            .as.moe_group = {
+                             .ids = SLICE(E_IDS), .experts = experts, .used = used, .starts = SLICE(E_STARTS), .order = SLICE(E_ORDER)}
+    });
     es_op in = expert_products(c, d, E_H, hidden, true);
     add_experts(c, d, &in.as.moe_product, E_GATE, E_G, ffn, hidden);
     add_experts(c, d, &in.as.moe_product, E_UP, E_U, ffn, hidden);
     es_program_add(p, in);
-    es_program_add(p, (es_op){ES_OP_SWIGLU, .as.swiglu = {.gate = SLICE(E_G), .up = SLICE(E_U), .out = SLICE(E_G), .stride = ffn,
-                                                          .width = ffn, .per_row = used}});
+    es_program_add(
+        p, (es_op){
+               ES_OP_SWIGLU,
+               .as.swiglu = {
+                             .gate = SLICE(E_G), .up = SLICE(E_U), .out = SLICE(E_G), .stride = ffn, .width = ffn, .per_row = used}
+    });
     es_op out = expert_products(c, d, E_G, ffn, false);
     add_experts(c, d, &out.as.moe_product, E_DOWN, E_Y, hidden, ffn);
     es_program_add(p, out);
-    es_program_add(p, (es_op){ES_OP_MOE_COMBINE, .as.moe_combine = {.y = SLICE(E_Y), .weights = SLICE(E_WEIGHTS), .used = used,
-                   .width = hidden, .shared = SLICE(E_SHARED), .shared_gate = SLICE(E_SGATE), .x = SLICE(E_X)}});
+    es_program_add(p, (es_op){
+                          ES_OP_MOE_COMBINE, .as.moe_combine = {.y = SLICE(E_Y),
+                                                                .weights = SLICE(E_WEIGHTS),
+                                                                .used = used,
+                                                                .width = hidden,
+                                                                .shared = SLICE(E_SHARED),
+                                                                .shared_gate = SLICE(E_SGATE),
+                                                                .x = SLICE(E_X)}
+    });
 }
 
 static void run_moe(es_compare *c)
 {
-    static const int64_t shapes[][4] = {{8, 4, 256, 256}, {256, 8, 512, 256}, {40, 3, 256, 512}};
+    static const int64_t shapes[][4] = {
+        {8,   4, 256, 256},
+        {256, 8, 512, 256},
+        {40,  3, 256, 512}
+    };
     static const int32_t tokens[] = {1, 5, 64, 190};
     c->record = record_moe;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -403,19 +557,19 @@ static void run_moe(es_compare *c)
 static const struct {
     const char *operation;
     es_compare_fn run;
-    double f32, bf16;    /* tolerances */
-    int types;           /* weight types from F32 on; 1: BF16 alone; 0: none */
+    double f32, bf16; /* tolerances */
+    int types;        /* weight types from F32 on; 1: BF16 alone; 0: none */
     es_attn_shape attn;
 } rows[] = {
-    {"rows", run_rows, 1e-5, 1e-5, ES_DTYPES - 1, {0}},
-    {"matmul", run_matmul, 1e-5, 1e-5, ES_DTYPES - 1, {0}},
-    {"mlp", run_mlp, 1e-5, 4e-3, ES_DTYPES - 1, {0}},
-    {"attention_64", run_attention, 1e-5, 8e-3, 0, {4, 2, 64, PAGE}},
-    {"attention_128", run_attention, 1e-5, 8e-3, 0, {8, 1, 128, PAGE}},
-    {"attention_256", run_attention, 1e-5, 8e-3, 0, {16, 2, 256, PAGE}},
-    {"attention_32", run_attention, 1e-5, 8e-3, 0, {6, 2, 32, PAGE}},
-    {"delta", run_delta, 2e-5, 2e-5, 0, {0}},
-    {"experts", run_moe, 1e-5, 4e-3, ES_DTYPES - 1, {0}},
+    {"rows",          run_rows,      1e-5, 1e-5, ES_DTYPES - 1, {0}               },
+    {"matmul",        run_matmul,    1e-5, 1e-5, ES_DTYPES - 1, {0}               },
+    {"mlp",           run_mlp,       1e-5, 4e-3, ES_DTYPES - 1, {0}               },
+    {"attention_64",  run_attention, 1e-5, 8e-3, 0,             {4, 2, 64, PAGE}  },
+    {"attention_128", run_attention, 1e-5, 8e-3, 0,             {8, 1, 128, PAGE} },
+    {"attention_256", run_attention, 1e-5, 8e-3, 0,             {16, 2, 256, PAGE}},
+    {"attention_32",  run_attention, 1e-5, 8e-3, 0,             {6, 2, 32, PAGE}  },
+    {"delta",         run_delta,     2e-5, 2e-5, 0,             {0}               },
+    {"experts",       run_moe,       1e-5, 4e-3, ES_DTYPES - 1, {0}               },
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -461,7 +615,11 @@ es_compare_fn es_compare_prepare(int index, es_compare *c)
     es_numeric numeric;
     const int i = find(index, &numeric, &c->type);
     if (i < 0) return NULL;
-    c->options = (es_device_options){.rows = MOST_ROWS, .spans = MOST_SPANS, .context = CONTEXT, .columns = 12288, .attn = rows[i].attn,
+    c->options = (es_device_options){.rows = MOST_ROWS,
+                                     .spans = MOST_SPANS,
+                                     .context = CONTEXT,
+                                     .columns = 12288,
+                                     .attn = rows[i].attn,
                                      .numeric = numeric};
     c->shape[0] = i % 2; /* attention: pairs interleaved or not */
     return rows[i].run;

@@ -1,4 +1,5 @@
-/* compare_device [first [last]]: the GPU's operations against the CPU's, one line each; the number of failures is the exit code. */
+/* compare_device [first [last]]: the GPU's operations against the CPU's, one line each; the number of failures is the exit
+ * code. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -63,7 +63,8 @@ static void without_a_gpu_auto_is_the_cpu(void **state)
     assert_int_equal(es_device_resolve(ES_DEVICE_CPU), ES_DEVICE_CPU);
     assert_int_equal(es_device_resolve(ES_DEVICE_CUDA), ES_DEVICE_CUDA);
     es_device *device = NULL;
-    if (es_device_open(ES_DEVICE_CUDA, &small, &device) != ES_OK) assert_int_equal(es_device_resolve(ES_DEVICE_AUTO), ES_DEVICE_CPU);
+    if (es_device_open(ES_DEVICE_CUDA, &small, &device) != ES_OK)
+        assert_int_equal(es_device_resolve(ES_DEVICE_AUTO), ES_DEVICE_CPU);
     es_device_close(device);
 }
 

@@ -1,5 +1,5 @@
-/* attention.cu: attention over the paged cache, the plain way: one block for each query head of a row, from its first key to its
- * last.
+/* attention.cu: attention over the paged cache, the plain way: one block for each query head of a row, from its first key to
+ * its last.
  *
  * Keys are folded in tiles of 64 and partitions of 128 at absolute positions, partitions merge in the binary tree of their
  * index, as on the CPU: a chunk, a page or company change no bit. */
@@ -56,7 +56,8 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(es_cuda_batch b, 
     for (int64_t partition = 0; partition * ES_CUDA_PARTITION <= last; partition++) {
         m = -INFINITY, l = 0;
         for (int d = threadIdx.x; d < dim; d += THREADS) o[d] = 0;
-        for (int64_t key = partition * ES_CUDA_PARTITION; key < (partition + 1) * ES_CUDA_PARTITION && key <= last; key += ES_CUDA_TILE) {
+        for (int64_t key = partition * ES_CUDA_PARTITION; key < (partition + 1) * ES_CUDA_PARTITION && key <= last;
+             key += ES_CUDA_TILE) {
             const int valid = last - key + 1 < ES_CUDA_TILE ? (int)(last - key + 1) : ES_CUDA_TILE;
             __syncthreads();
             float s = -INFINITY;
@@ -81,7 +82,8 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(es_cuda_batch b, 
                 float value = o[d] * correction;
                 for (int j = 0; j < valid; j++) {
                     const int64_t position = key + j;
-                    const int64_t at = (((int64_t)pages[position / page] * a.shape.kv_heads + kv) * page + position % page) * dim;
+                    const int64_t at =
+                        (((int64_t)pages[position / page] * a.shape.kv_heads + kv) * page + position % page) * dim;
                     value = fmaf(p[j], element(&a, a.v_cache, at + d), value);
                 }
                 o[d] = value;
@@ -114,7 +116,8 @@ static size_t shared_bytes(const es_device_options *o)
 {
     int depth = 1;
     while (((int64_t)ES_CUDA_PARTITION << depth) < o->context) depth++;
-    return ((size_t)(depth + 1) * (size_t)(o->attn.head_dim + 2) + (size_t)(2 * o->attn.head_dim + ES_CUDA_TILE)) * sizeof(float);
+    return ((size_t)(depth + 1) * (size_t)(o->attn.head_dim + 2) + (size_t)(2 * o->attn.head_dim + ES_CUDA_TILE)) *
+           sizeof(float);
 }
 
 es_status es_cuda_attn_setup(const es_device_options *o, size_t shared_limit)
@@ -122,17 +125,28 @@ es_status es_cuda_attn_setup(const es_device_options *o, size_t shared_limit)
     if (o->attn.head_dim == 0) return ES_OK;
     const size_t bytes = shared_bytes(o);
     if (bytes > shared_limit)
-        return es_cuda_fail(ES_UNSUPPORTED, "heads of %d channels over %lld tokens need %zu bytes of shared memory, this GPU has %zu",
+        return es_cuda_fail(ES_UNSUPPORTED,
+                            "heads of %d channels over %lld tokens need %zu bytes of shared memory, this GPU has %zu",
                             o->attn.head_dim, (long long)o->context, bytes, shared_limit);
-    return es_cuda_check(cudaFuncSetAttribute((const void *)plain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                         "shared memory for attention");
+    return es_cuda_check(
+        cudaFuncSetAttribute((const void *)plain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+        "shared memory for attention");
 }
 
 void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, const es_op_attn *op, uint16_t *shadow,
                         int64_t shadow_stride)
 {
-    const attention a = {op->shape, es_cuda_floats(op->q), es_cuda_floats(op->gate), op->k_cache.buffer->data + op->k_cache.offset,
-                         op->v_cache.buffer->data + op->v_cache.offset, op->gate_stride, op->gate_head_stride,
-                         es_cuda_floats(op->out), shadow, shadow_stride, cuda->options.numeric != ES_NUMERIC_F32};
-    plain_kernel<<<dim3((unsigned)rows, (unsigned)op->shape.query_heads), THREADS, shared_bytes(&cuda->options), stream>>>(cuda->batch, a);
+    const attention a = {op->shape,
+                         es_cuda_floats(op->q),
+                         es_cuda_floats(op->gate),
+                         op->k_cache.buffer->data + op->k_cache.offset,
+                         op->v_cache.buffer->data + op->v_cache.offset,
+                         op->gate_stride,
+                         op->gate_head_stride,
+                         es_cuda_floats(op->out),
+                         shadow,
+                         shadow_stride,
+                         cuda->options.numeric != ES_NUMERIC_F32};
+    plain_kernel<<<dim3((unsigned)rows, (unsigned)op->shape.query_heads), THREADS, shared_bytes(&cuda->options), stream>>>(
+        cuda->batch, a);
 }

@@ -65,7 +65,8 @@ static es_status alloc_buffer(es_device *device, size_t bytes, es_buffer **buffe
 {
     es_cuda *cuda = cuda_of(device);
     ES_TRY(new_buffer(cuda, bytes, NULL, buffer));
-    const es_status status = es_cuda_check(cudaMemsetAsync((*buffer)->data, 0, bytes + ES_CUDA_TAIL, cuda->stream), "clearing memory");
+    const es_status status =
+        es_cuda_check(cudaMemsetAsync((*buffer)->data, 0, bytes + ES_CUDA_TAIL, cuda->stream), "clearing memory");
     if (status != ES_OK) free_buffer(*buffer);
     return status;
 }
@@ -81,7 +82,8 @@ static es_status write_buffer(es_device *device, es_buffer *buffer, size_t offse
 {
     es_cuda *cuda = cuda_of(device);
     ES_TRY(check_range(buffer, offset, bytes));
-    ES_TRY(es_cuda_check(cudaMemcpyAsync(buffer->data + offset, host, bytes, cudaMemcpyHostToDevice, cuda->stream), "writing"));
+    ES_TRY(
+        es_cuda_check(cudaMemcpyAsync(buffer->data + offset, host, bytes, cudaMemcpyHostToDevice, cuda->stream), "writing"));
     return es_cuda_check(cudaStreamSynchronize(cuda->stream), "writing");
 }
 
@@ -143,7 +145,8 @@ static es_status read_buffer(es_device *device, const es_buffer *buffer, size_t 
 {
     es_cuda *cuda = cuda_of(device);
     ES_TRY(check_range(buffer, offset, bytes));
-    ES_TRY(es_cuda_check(cudaMemcpyAsync(host, buffer->data + offset, bytes, cudaMemcpyDeviceToHost, cuda->stream), "reading"));
+    ES_TRY(
+        es_cuda_check(cudaMemcpyAsync(host, buffer->data + offset, bytes, cudaMemcpyDeviceToHost, cuda->stream), "reading"));
     return es_cuda_check(cudaStreamSynchronize(cuda->stream), "reading");
 }
 
@@ -153,7 +156,8 @@ static es_status copy_buffer(es_device *device, es_buffer *buffer, size_t from, 
     ES_TRY(check_range(buffer, from, bytes));
     ES_TRY(check_range(buffer, to, bytes));
     /* In stream order: the next submit comes behind it. */
-    return es_cuda_check(cudaMemcpyAsync(buffer->data + to, buffer->data + from, bytes, cudaMemcpyDeviceToDevice, cuda->stream), "copying");
+    return es_cuda_check(
+        cudaMemcpyAsync(buffer->data + to, buffer->data + from, bytes, cudaMemcpyDeviceToDevice, cuda->stream), "copying");
 }
 
 /* The staging area grows to the largest peek, which an engine's first step is. */
@@ -190,11 +194,13 @@ static es_status stage(es_cuda *cuda, const es_batch *batch, bool *single)
         if (!o->attn.head_dim || !span->pages) continue;
         const int64_t pages = (span->start + span->rows + o->attn.page - 1) / o->attn.page;
         if (pages > h->page_stride)
-            return es_cuda_fail(ES_INTERNAL, "a sequence of %lld pages; the device was opened for %d", (long long)pages, h->page_stride);
+            return es_cuda_fail(ES_INTERNAL, "a sequence of %lld pages; the device was opened for %d", (long long)pages,
+                                h->page_stride);
         memcpy((int32_t *)h->pages + (int64_t)s * h->page_stride, span->pages, (size_t)pages * sizeof(int32_t));
     }
     const size_t used = (size_t)((const unsigned char *)(h->pages + (int64_t)batch->spans * h->page_stride) - cuda->staging);
-    return es_cuda_check(cudaMemcpyAsync(cuda->block, cuda->staging, used, cudaMemcpyHostToDevice, cuda->stream), "sending a step");
+    return es_cuda_check(cudaMemcpyAsync(cuda->block, cuda->staging, used, cudaMemcpyHostToDevice, cuda->stream),
+                         "sending a step");
 }
 
 static es_status capture(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, es_cuda_graph *graph)
@@ -251,8 +257,13 @@ static es_status describe(int index, es_cuda_gpu *gpu)
 {
     struct cudaDeviceProp p;
     ES_TRY(es_cuda_check(cudaGetDeviceProperties(&p, index), "asking for its properties"));
-    *gpu = (es_cuda_gpu){.major = p.major, .minor = p.minor, .multiprocessors = p.multiProcessorCount, .warp = p.warpSize,
-                         .shared = p.sharedMemPerBlockOptin, .cache = (size_t)p.l2CacheSize, .memory = p.totalGlobalMem};
+    *gpu = (es_cuda_gpu){.major = p.major,
+                         .minor = p.minor,
+                         .multiprocessors = p.multiProcessorCount,
+                         .warp = p.warpSize,
+                         .shared = p.sharedMemPerBlockOptin,
+                         .cache = (size_t)p.l2CacheSize,
+                         .memory = p.totalGlobalMem};
     snprintf(gpu->name, sizeof gpu->name, "%.95s", p.name);
     cudaDriverGetVersion(&gpu->driver);
     cudaRuntimeGetVersion(&gpu->runtime);
@@ -267,7 +278,8 @@ static es_status count_gpus(int *count)
     if (error == cudaErrorInsufficientDriver)
         return es_cuda_fail(ES_UNSUPPORTED, "no NVIDIA driver answers, or it is older than CUDA %d.%d", CUDART_VERSION / 1000,
                             CUDART_VERSION % 1000 / 10);
-    return es_cuda_fail(ES_UNSUPPORTED, "there is no GPU (%s)", cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
+    return es_cuda_fail(ES_UNSUPPORTED, "there is no GPU (%s)",
+                        cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
 }
 
 static es_status look(es_cuda_gpu *gpus, int room, int *count)
@@ -353,10 +365,11 @@ static es_status check_options(const es_cuda *cuda)
     if (o->numeric == ES_NUMERIC_INT8)
         return es_cuda_fail(ES_UNSUPPORTED, "numeric mode int8 is the CPU's; a GPU offers bf16 and f32");
     if (o->numeric == ES_NUMERIC_BF16 && !cuda->tensor_cores)
-        return es_cuda_fail(ES_UNSUPPORTED, "%s (%s) has no bfloat16 matrix instructions; use --numeric f32", cuda->gpu.name, cuda->set);
+        return es_cuda_fail(ES_UNSUPPORTED, "%s (%s) has no bfloat16 matrix instructions; use --numeric f32", cuda->gpu.name,
+                            cuda->set);
     if (a->head_dim && (a->head_dim > 1024 || a->kv_heads < 1 || a->query_heads % a->kv_heads != 0))
-        return es_cuda_fail(ES_UNSUPPORTED, "attention with %d query heads, %d KV heads of %d channels", a->query_heads, a->kv_heads,
-                            a->head_dim);
+        return es_cuda_fail(ES_UNSUPPORTED, "attention with %d query heads, %d KV heads of %d channels", a->query_heads,
+                            a->kv_heads, a->head_dim);
     return ES_OK;
 }
 
@@ -370,16 +383,16 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
     cuda->tensor_cores = cuda->gpu.major >= 8;
     cuda->no_graphs = getenv("ES_CUDA_GRAPHS") && strcmp(getenv("ES_CUDA_GRAPHS"), "0") == 0;
     snprintf(cuda->set, sizeof cuda->set, "sm_%d%d", cuda->gpu.major, cuda->gpu.minor);
-    cuda->base.info = (es_device_info){.name = "cuda", .instruction_set = cuda->set, .numeric = options->numeric,
-                                       .threads = cuda->gpu.multiprocessors};
+    cuda->base.info = (es_device_info){
+        .name = "cuda", .instruction_set = cuda->set, .numeric = options->numeric, .threads = cuda->gpu.multiprocessors};
     ES_TRY(check_options(cuda));
     if (cuda->tensor_cores) ES_TRY(es_cuda_product_setup());
     ES_TRY(es_cuda_attn_setup(options, cuda->gpu.shared));
     return allocate(cuda);
 }
 
-static const es_device_ops cuda_ops = {close_cuda, alloc_buffer, import_buffer, release_buffer,
-                                       write_buffer, read_buffer, peek_buffer, copy_buffer, submit_program};
+static const es_device_ops cuda_ops = {close_cuda,  alloc_buffer, import_buffer, release_buffer, write_buffer,
+                                       read_buffer, peek_buffer,  copy_buffer,   submit_program};
 
 static es_status open_cuda(const es_device_options *options, es_device **device)
 {
@@ -397,7 +410,8 @@ static es_status open_cuda(const es_device_options *options, es_device **device)
 
 extern "C" __attribute__((visibility("default"))) const es_cuda_api *es_cuda_get_api(const es_cuda_host *host)
 {
-    static const es_cuda_api api = {sizeof(es_op), sizeof(es_device_options), sizeof(es_batch), ES_VERSION, look, limits, open_cuda};
+    static const es_cuda_api api = {sizeof(es_op), sizeof(es_device_options), sizeof(es_batch), ES_VERSION, look, limits,
+                                    open_cuda};
     host_calls = *host;
     return &api;
 }

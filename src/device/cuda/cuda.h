@@ -12,25 +12,25 @@
 
 /** Tokens of a partition: the leaves of attention's merge tree, and keys of a tile inside it. */
 #define ES_CUDA_PARTITION 128
-#define ES_CUDA_TILE 64
+#define ES_CUDA_TILE      64
 /** Weight rows that one block of the products works on, and the pieces that the inner dimension is cut into at most. */
 #define ES_CUDA_TILE_ROWS 16
-#define ES_CUDA_SEGMENTS 8
+#define ES_CUDA_SEGMENTS  8
 /** Columns of shadows are filled up with zeros to a multiple of this. */
 #define ES_CUDA_COLUMNS 64
 /** Entries of one expert that a block multiplies at once. */
 #define ES_CUDA_EXPERT_TOKENS 8
-#define ES_CUDA_MOST_EXPERTS 1024
+#define ES_CUDA_MOST_EXPERTS  1024
 /** Bytes behind every allocation that vector loads may read. */
 #define ES_CUDA_TAIL 64
 
 struct es_buffer {
     unsigned char *data;
     size_t bytes;
-    const void *host; /**< where it was imported from; NULL: allocated */
-    int uses;         /**< imports of the same memory share one copy */
-    bool packed;      /**< weights are in the kernels' layout (pack.cu) */
-    bool hollow;      /**< imported without being copied: it is filled with random weights when their type is known */
+    const void *host;       /**< where it was imported from; NULL: allocated */
+    int uses;               /**< imports of the same memory share one copy */
+    bool packed;            /**< weights are in the kernels' layout (pack.cu) */
+    bool hollow;            /**< imported without being copied: it is filled with random weights when their type is known */
     struct es_buffer *next; /**< of the imported ones */
 };
 
@@ -54,8 +54,8 @@ typedef struct es_cuda_matrix {
     const unsigned char *data;
     int64_t row_bytes;
     es_dtype type;
-    bool packed;     /**< Q8_0 and Q6_K: planes instead of blocks */
-    bool fast;       /**< whole groups of columns at aligned places: the vector loaders can read it */
+    bool packed; /**< Q8_0 and Q6_K: planes instead of blocks */
+    bool fast;   /**< whole groups of columns at aligned places: the vector loaders can read it */
     int32_t rows;
 } es_cuda_matrix;
 
@@ -64,7 +64,7 @@ typedef struct es_cuda_part {
     es_cuda_matrix w;
     const float *bias;
     float *out;
-    uint16_t *shadow;         /**< bfloat16 copy of `out`, or NULL */
+    uint16_t *shadow; /**< bfloat16 copy of `out`, or NULL */
     int64_t out_stride, shadow_stride, expert_stride;
     const unsigned char *const *expert; /**< [experts] places, or NULL: expert_stride */
     bool accumulate;
@@ -75,11 +75,11 @@ typedef struct es_cuda_product {
     es_cuda_part part[ES_MATMUL_PARTS];
     int32_t parts;
     int32_t columns;
-    const float *x;           /**< [tokens][x_stride] */
-    const uint16_t *x16;      /**< [tokens][x16_stride] shadow */
+    const float *x;      /**< [tokens][x_stride] */
+    const uint16_t *x16; /**< [tokens][x16_stride] shadow */
     int64_t x_stride, x16_stride;
     int32_t tokens;
-    bool swiglu;              /**< part[0] ← silu(part[0]) · part[1] */
+    bool swiglu; /**< part[0] ← silu(part[0]) · part[1] */
     /* experts: token i is entry order[i] of expert e, its input row order[i] / used (gather) or order[i] */
     const int32_t *order, *tile_expert, *tile_first, *tile_count, *tiles;
     int32_t used;
@@ -108,7 +108,7 @@ enum { ES_CUDA_SHADOWS = 24, ES_CUDA_OWNED = 512 };
 /** A program as launches. `program` and its operations are the key: a changed program is another one. */
 struct es_cuda_plan {
     const es_program *program;
-    es_op *op;                 /**< a copy */
+    es_op *op; /**< a copy */
     int32_t count;
     es_cuda_launch *launch;
     int32_t launches;
@@ -120,16 +120,16 @@ typedef struct es_cuda {
     es_device base;
     es_device_options options;
     es_cuda_gpu gpu;
-    char set[32];              /**< "sm_90" */
-    bool tensor_cores;         /**< bfloat16 matrix instructions are there */
-    bool no_graphs;            /**< ES_CUDA_GRAPHS=0: every step is launched, for debuggers */
+    char set[32];      /**< "sm_90" */
+    bool tensor_cores; /**< bfloat16 matrix instructions are there */
+    bool no_graphs;    /**< ES_CUDA_GRAPHS=0: every step is launched, for debuggers */
     cudaStream_t stream;
     es_buffer *imported;
 
     unsigned char *staging, *block; /**< the batch: pinned on the host, and on the device */
     size_t block_bytes;
-    es_cuda_batch batch;       /**< device pointers into the block */
-    es_cuda_batch host;        /**< the same places in the staging area */
+    es_cuda_batch batch; /**< device pointers into the block */
+    es_cuda_batch host;  /**< the same places in the staging area */
     int32_t *tile_expert, *tile_first, *tile_count, *tiles;
 
     es_cuda_shadow shadow[ES_CUDA_SHADOWS];
@@ -139,7 +139,7 @@ typedef struct es_cuda {
     es_cuda_graph graph[ES_CUDA_GRAPHS];
     int graphs;
 
-    unsigned char *peek;       /**< pinned */
+    unsigned char *peek; /**< pinned */
     size_t peek_bytes;
     uint64_t random_state;
 } es_cuda;
@@ -162,7 +162,8 @@ static inline int64_t es_cuda_padded(int64_t columns)
 /* Kernels by file: each function launches on `stream`; shapes are those of op.h. */
 
 /* rows.cu */
-void es_cuda_embed(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_cuda_matrix *table, int64_t cols, float *out);
+void es_cuda_embed(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_cuda_matrix *table, int64_t cols,
+                   float *out);
 void es_cuda_rope_table(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rope_table *op);
 void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, uint16_t *shadow,
                      int64_t shadow_stride);
@@ -190,7 +191,8 @@ void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, 
 void es_cuda_delta_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, int32_t spans, bool single,
                            const es_op_delta_prepare *op);
 void es_cuda_delta_scan(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_scan *op);
-void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, uint16_t *shadow, int64_t shadow_stride);
+void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, uint16_t *shadow,
+                          int64_t shadow_stride);
 
 /* moe.cu */
 void es_cuda_moe_route(cudaStream_t stream, int32_t rows, const es_op_moe_route *op);

@@ -1,7 +1,7 @@
 /* delta.cu: Gated DeltaNet: convolution and gates, the recurrence over the state, and the gated norm.
  *
- * The recurrence is the canonical one, token by token. A thread keeps its part of the state in registers across all tokens of a
- * span: a group of 32 lanes is 8 value columns times 4 parts of the key dimension, so that 128 columns of 32 heads are 512
+ * The recurrence is the canonical one, token by token. A thread keeps its part of the state in registers across all tokens of
+ * a span: a group of 32 lanes is 8 value columns times 4 parts of the key dimension, so that 128 columns of 32 heads are 512
  * groups. Inside a part four chains run side by side; chains and parts are added in one fixed order, which depends on the key
  * dimension alone: chunks, company and the grid change no bit. */
 #include "device/cuda/device.cuh"
@@ -84,12 +84,21 @@ void es_cuda_delta_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t 
 {
     const es_delta_shape *s = &op->shape;
     const int64_t channels = 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)s->value_heads * s->value_dim;
-    const prepare p = {*s, es_cuda_floats(op->x), es_cuda_floats(op->conv), es_cuda_floats(op->a), es_cuda_floats(op->b),
-                       es_cuda_floats(op->a_gain), es_cuda_floats(op->dt_bias), es_cuda_floats(op->conv_state),
-                       es_cuda_floats(op->out), es_cuda_floats(op->gates), channels};
+    const prepare p = {*s,
+                       es_cuda_floats(op->x),
+                       es_cuda_floats(op->conv),
+                       es_cuda_floats(op->a),
+                       es_cuda_floats(op->b),
+                       es_cuda_floats(op->a_gain),
+                       es_cuda_floats(op->dt_bias),
+                       es_cuda_floats(op->conv_state),
+                       es_cuda_floats(op->out),
+                       es_cuda_floats(op->gates),
+                       channels};
     prepare_kernel<<<dim3((unsigned)rows, (unsigned)(2 * s->key_heads + s->value_heads)), HEAD_THREADS, 0, stream>>>(*b, p);
     if (!single)
-        keep_kernel<<<dim3((unsigned)((channels + HEAD_THREADS - 1) / HEAD_THREADS), (unsigned)spans), HEAD_THREADS, 0, stream>>>(*b, p);
+        keep_kernel<<<dim3((unsigned)((channels + HEAD_THREADS - 1) / HEAD_THREADS), (unsigned)spans), HEAD_THREADS, 0,
+                      stream>>>(*b, p);
 }
 
 typedef struct scan {
@@ -107,7 +116,7 @@ static __device__ __forceinline__ float add_parts(float v)
 }
 
 /* A part is 4·PIECES consecutive key channels; past the key dimension they are zero. */
-template <int PIECES> static __global__ void __launch_bounds__(GROUPS * ES_GROUP) scan_kernel(es_cuda_batch b, scan p)
+template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP) scan_kernel(es_cuda_batch b, scan p)
 {
     __shared__ __align__(16) float qk[2][2][4 * MOST_PIECES * PARTS];
     const es_delta_shape *s = &p.shape;
@@ -137,7 +146,8 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS * ES_GROUP
             at[1][i] = i < dk ? k[i] : 0.0f;
         }
         const float decay = p.gates[(row * s->value_heads + head) * 2], beta = p.gates[(row * s->value_heads + head) * 2 + 1];
-        const float v = there ? p.x[row * p.channels + 2 * (int64_t)s->key_heads * dk + (int64_t)head * s->value_dim + column] : 0.0f;
+        const float v =
+            there ? p.x[row * p.channels + 2 * (int64_t)s->key_heads * dk + (int64_t)head * s->value_dim + column] : 0.0f;
         __syncthreads();
         const float4 *q4 = (const float4 *)(const void *)(at[0] + first), *k4 = (const float4 *)(const void *)(at[1] + first);
         float4 c = {0, 0, 0, 0};
@@ -170,17 +180,25 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS * ES_GROUP
     }
 }
 
-/* Key dimensions up to 32, 128 and 256. The number of pieces decides the order of the sums: it depends on the dimension alone. */
+/* Key dimensions up to 32, 128 and 256. The number of pieces decides the order of the sums: it depends on the dimension alone.
+ */
 void es_cuda_delta_scan(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_scan *op)
 {
     const es_delta_shape *s = &op->shape;
-    const scan p = {*s, es_cuda_floats(op->x), es_cuda_floats(op->gates), es_cuda_floats(op->state), es_cuda_floats(op->out),
+    const scan p = {*s,
+                    es_cuda_floats(op->x),
+                    es_cuda_floats(op->gates),
+                    es_cuda_floats(op->state),
+                    es_cuda_floats(op->out),
                     2 * (int64_t)s->key_heads * s->key_dim + (int64_t)s->value_heads * s->value_dim};
     const int wide = COLUMNS * GROUPS;
     const dim3 grid((unsigned)((s->value_dim + wide - 1) / wide), (unsigned)s->value_heads, (unsigned)spans);
-    if (s->key_dim <= 32) scan_kernel<2><<<grid, GROUPS * ES_GROUP, 0, stream>>>(*b, p);
-    else if (s->key_dim <= 128) scan_kernel<8><<<grid, GROUPS * ES_GROUP, 0, stream>>>(*b, p);
-    else scan_kernel<16><<<grid, GROUPS * ES_GROUP, 0, stream>>>(*b, p);
+    if (s->key_dim <= 32)
+        scan_kernel<2><<<grid, GROUPS * ES_GROUP, 0, stream>>>(*b, p);
+    else if (s->key_dim <= 128)
+        scan_kernel<8><<<grid, GROUPS * ES_GROUP, 0, stream>>>(*b, p);
+    else
+        scan_kernel<16><<<grid, GROUPS * ES_GROUP, 0, stream>>>(*b, p);
 }
 
 static __global__ void __launch_bounds__(HEAD_THREADS)
@@ -199,7 +217,8 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
     }
 }
 
-void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, uint16_t *shadow, int64_t shadow_stride)
+void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, uint16_t *shadow,
+                          int64_t shadow_stride)
 {
     const es_delta_shape *s = &op->shape;
     finish_kernel<<<dim3((unsigned)rows, (unsigned)s->value_heads), HEAD_THREADS, 0, stream>>>(

@@ -142,8 +142,8 @@ static __device__ __forceinline__ void es_k_scale(const unsigned char *packed, i
     *minimum = (float)m;
 }
 
-/** One element of a row, in blocks as a file has them or in planes: the formulas of cpu/ref/decode_ref.c. The order of planes is
- *  pack.cu's. `row_bytes` finds the planes. */
+/** One element of a row, in blocks as a file has them or in planes: the formulas of cpu/ref/decode_ref.c. The order of planes
+ * is pack.cu's. `row_bytes` finds the planes. */
 static __device__ float es_decode_at(const unsigned char *row, es_dtype type, bool packed, int64_t row_bytes, int64_t column)
 {
     const int i = (int)(column % 32), k = (int)(column % 256), g = k / 32;
@@ -204,7 +204,8 @@ static __device__ float es_decode_at(const unsigned char *row, es_dtype type, bo
         const unsigned char *high = packed ? row + blocks * 128 + super * 64 : b + 128;
         const unsigned char *scale = packed ? row + blocks * 192 + super * 16 : b + 192;
         const unsigned char *d = packed ? row + blocks * 208 + super * 2 : b + 208;
-        const int q = (low[g / 4 * 64 + g % 2 * 32 + i] >> (g % 4 / 2 * 4) & 0x0F) | (high[g / 4 * 32 + i] >> (g % 4 * 2) & 3) << 4;
+        const int q = (low[g / 4 * 64 + g % 2 * 32 + i] >> (g % 4 / 2 * 4) & 0x0F) | (high[g / 4 * 32 + i] >> (g % 4 * 2) & 3)
+                                                                                         << 4;
         return es_from_half(es_load16(d)) * (float)(int8_t)scale[k / 16] * (float)(q - 32);
     }
     default: return 0.0f;

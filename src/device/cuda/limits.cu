@@ -1,5 +1,5 @@
-/* limits.cu: kernels that do nothing but reach a limit of the GPU: reading memory, and bfloat16 matrix instructions. What a step
- * could take at best is counted with them. */
+/* limits.cu: kernels that do nothing but reach a limit of the GPU: reading memory, and bfloat16 matrix instructions. What a
+ * step could take at best is counted with them. */
 #include "device/cuda/device.cuh"
 
 enum { THREADS = 512, RUNS = 5, ROUNDS = 4096 };
@@ -31,9 +31,10 @@ static __global__ void __launch_bounds__(256) matrix_kernel(uint32_t *out)
     for (int i = 0; i < ROUNDS; i++)
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                         : "+f"(c[k][0]), "+f"(c[k][1]), "+f"(c[k][2]), "+f"(c[k][3])
-                         : "r"(a), "r"(b), "r"(a ^ k), "r"(b ^ k), "r"(a), "r"(b));
+            asm volatile(
+                "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                : "+f"(c[k][0]), "+f"(c[k][1]), "+f"(c[k][2]), "+f"(c[k][3])
+                : "r"(a), "r"(b), "r"(a ^ k), "r"(b ^ k), "r"(a), "r"(b));
     float sum = 0;
     for (int k = 0; k < 8; k++) sum += c[k][0] + c[k][1] + c[k][2] + c[k][3];
     if (sum == 1.0f) *out = 1;
@@ -64,7 +65,8 @@ typedef struct measuring {
 static void read_all(void *argument)
 {
     const measuring *m = (const measuring *)argument;
-    read_kernel<<<m->blocks * 4, THREADS>>>((const uint4 *)(const void *)m->data, m->bytes / sizeof(uint4), (uint32_t *)(void *)m->data);
+    read_kernel<<<m->blocks * 4, THREADS>>>((const uint4 *)(const void *)m->data, m->bytes / sizeof(uint4),
+                                            (uint32_t *)(void *)m->data);
 }
 
 static void multiply(void *argument)

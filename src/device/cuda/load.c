@@ -22,8 +22,10 @@ static void own_folder(char *folder, size_t room)
     const ssize_t bytes = readlink("/proc/self/exe", folder, room - 1);
     folder[bytes > 0 ? bytes : 0] = '\0';
     char *slash = strrchr(folder, '/');
-    if (slash) slash[1] = '\0';
-    else folder[0] = '\0';
+    if (slash)
+        slash[1] = '\0';
+    else
+        folder[0] = '\0';
 }
 
 static void *open_library(char *tried, size_t room)
@@ -53,8 +55,10 @@ static es_status load(void)
     void *library = open_library(tried, sizeof tried);
     if (!library) {
         const char *why = dlerror();
-        return es_fail(ES_UNSUPPORTED, "the CUDA library cannot be opened (%s: %s): build evenshare where CUDA's nvcc is, or set "
-                       "ES_CUDA_LIBRARY", tried, why ? why : "no reason given");
+        return es_fail(ES_UNSUPPORTED,
+                       "the CUDA library cannot be opened (%s: %s): build evenshare where CUDA's nvcc is, or set "
+                       "ES_CUDA_LIBRARY",
+                       tried, why ? why : "no reason given");
     }
     es_cuda_get_api_fn get;
     void *symbol = dlsym(library, "es_cuda_get_api");

@@ -1,5 +1,5 @@
-/* moe.cu: mixture of experts: who is chosen, which rows go to whom, and the sum in order of rank. No atomics: counts and places
- * come from ballots in a fixed order. */
+/* moe.cu: mixture of experts: who is chosen, which rows go to whom, and the sum in order of rank. No atomics: counts and
+ * places come from ballots in a fixed order. */
 #include "device/cuda/device.cuh"
 
 enum { ROUTE_THREADS = 128, MOST_EXPERTS = 1024, GROUP_THREADS = 1024, COMBINE_THREADS = 256 };
@@ -51,15 +51,16 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
 
 void es_cuda_moe_route(cudaStream_t stream, int32_t rows, const es_op_moe_route *op)
 {
-    route_kernel<<<rows, ROUTE_THREADS, 0, stream>>>(es_cuda_floats(op->logits), op->experts, op->used, op->renormalise, op->scale,
-                                                     (int *)(void *)es_cuda_floats(op->ids), es_cuda_floats(op->weights));
+    route_kernel<<<rows, ROUTE_THREADS, 0, stream>>>(es_cuda_floats(op->logits), op->experts, op->used, op->renormalise,
+                                                     op->scale, (int *)(void *)es_cuda_floats(op->ids),
+                                                     es_cuda_floats(op->weights));
 }
 
 /* Counts entries of each expert, a group of lanes for one expert at a time; then starts; then places, in order of entries. The
  * tiles of up to 8 entries that the products walk follow from the starts. */
 static __global__ void __launch_bounds__(GROUP_THREADS)
-    group_kernel(const int *ids, int entries, int experts, int *starts, int *order, int *tile_expert, int *tile_first, int *tile_count,
-                 int *tiles)
+    group_kernel(const int *ids, int entries, int experts, int *starts, int *order, int *tile_expert, int *tile_first,
+                 int *tile_count, int *tiles)
 {
     __shared__ int start[MOST_EXPERTS + 1], tile[MOST_EXPERTS + 1];
     const int group = threadIdx.x / ES_GROUP, lane = threadIdx.x % ES_GROUP, groups = GROUP_THREADS / ES_GROUP;
@@ -95,7 +96,8 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         for (int i = 0; i < entries; i += ES_GROUP) {
             const bool mine = i + lane < entries && ids[i + lane] == e;
             /* The lanes of this group in the warp's ballot. */
-            const unsigned who = (unsigned)((uint64_t)__ballot_sync(ES_ALL_LANES, mine) >> (threadIdx.x % ES_WARP / ES_GROUP * ES_GROUP));
+            const unsigned who =
+                (unsigned)((uint64_t)__ballot_sync(ES_ALL_LANES, mine) >> (threadIdx.x % ES_WARP / ES_GROUP * ES_GROUP));
             if (mine) order[next + __popc(who & ((1u << lane) - 1))] = i + lane;
             next += __popc(who);
         }
@@ -104,14 +106,14 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
 
 void es_cuda_moe_group(cudaStream_t stream, int32_t rows, const es_op_moe_group *op, const es_cuda *cuda)
 {
-    group_kernel<<<1, GROUP_THREADS, 0, stream>>>((const int *)(const void *)es_cuda_floats(op->ids), rows * op->used, op->experts,
-                                                  (int *)(void *)es_cuda_floats(op->starts),
-                                                  (int *)(void *)es_cuda_floats(op->order), cuda->tile_expert, cuda->tile_first,
-                                                  cuda->tile_count, cuda->tiles);
+    group_kernel<<<1, GROUP_THREADS, 0, stream>>>((const int *)(const void *)es_cuda_floats(op->ids), rows * op->used,
+                                                  op->experts, (int *)(void *)es_cuda_floats(op->starts),
+                                                  (int *)(void *)es_cuda_floats(op->order), cuda->tile_expert,
+                                                  cuda->tile_first, cuda->tile_count, cuda->tiles);
 }
 
-static __global__ void combine_kernel(const float *y, const float *weights, int used, int width, const float *shared, const float *gate,
-                                      float *x)
+static __global__ void combine_kernel(const float *y, const float *weights, int used, int width, const float *shared,
+                                      const float *gate, float *x)
 {
     const int64_t row = blockIdx.x;
     const int i = blockIdx.y * COMBINE_THREADS + threadIdx.x;
@@ -128,7 +130,7 @@ static __global__ void combine_kernel(const float *y, const float *weights, int 
 void es_cuda_moe_combine(cudaStream_t stream, int32_t rows, const es_op_moe_combine *op)
 {
     const dim3 grid((unsigned)rows, (unsigned)((op->width + COMBINE_THREADS - 1) / COMBINE_THREADS));
-    combine_kernel<<<grid, COMBINE_THREADS, 0, stream>>>(es_cuda_floats(op->y), es_cuda_floats(op->weights), op->used, op->width,
-                                                         es_cuda_floats(op->shared), es_cuda_floats(op->shared_gate),
-                                                         es_cuda_floats(op->x));
+    combine_kernel<<<grid, COMBINE_THREADS, 0, stream>>>(es_cuda_floats(op->y), es_cuda_floats(op->weights), op->used,
+                                                         op->width, es_cuda_floats(op->shared),
+                                                         es_cuda_floats(op->shared_gate), es_cuda_floats(op->x));
 }

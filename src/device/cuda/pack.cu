@@ -17,16 +17,22 @@ static __global__ void pack_kernel(const unsigned char *from, unsigned char *to,
         const int64_t block = at / size;
         const int i = (int)(at % size);
         int64_t place;
-        if (type == ES_Q8_0) place = i < 2 ? blocks * 32 + block * 2 + i : block * 32 + i - 2;
-        else if (i < 128) place = block * 128 + i;
-        else if (i < 192) place = blocks * 128 + block * 64 + i - 128;
-        else if (i < 208) place = blocks * 192 + block * 16 + i - 192;
-        else place = blocks * 208 + block * 2 + i - 208;
+        if (type == ES_Q8_0)
+            place = i < 2 ? blocks * 32 + block * 2 + i : block * 32 + i - 2;
+        else if (i < 128)
+            place = block * 128 + i;
+        else if (i < 192)
+            place = blocks * 128 + block * 64 + i - 128;
+        else if (i < 208)
+            place = blocks * 192 + block * 16 + i - 192;
+        else
+            place = blocks * 208 + block * 2 + i - 208;
         to[place] = from[at];
     }
 }
 
-void es_cuda_pack(cudaStream_t stream, const unsigned char *from, unsigned char *to, es_dtype type, int64_t row_bytes, int64_t rows)
+void es_cuda_pack(cudaStream_t stream, const unsigned char *from, unsigned char *to, es_dtype type, int64_t row_bytes,
+                  int64_t rows)
 {
     pack_kernel<<<(unsigned)rows, THREADS, 0, stream>>>(from, to, type, row_bytes);
 }

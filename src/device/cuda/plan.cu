@@ -13,14 +13,14 @@ typedef enum launch_kind { LAUNCH_OP, LAUNCH_PRODUCT, LAUNCH_SHADOW } launch_kin
 struct es_cuda_launch {
     launch_kind kind;
     es_op op;
-    es_cuda_matrix table;      /* embed */
+    es_cuda_matrix table; /* embed */
     es_cuda_product product;
-    int32_t first, parts;      /* of the product: parts of one type */
+    int32_t first, parts; /* of the product: parts of one type */
     bool f32;
     bool outputs_only;
-    int32_t per_row;           /* rows of a launch for each row of the step */
-    int32_t shadow;            /* filled by this launch; −1: none */
-    int64_t stride, width;     /* of what LAUNCH_SHADOW reads */
+    int32_t per_row;       /* rows of a launch for each row of the step */
+    int32_t shadow;        /* filled by this launch; −1: none */
+    int64_t stride, width; /* of what LAUNCH_SHADOW reads */
 };
 
 typedef struct preparing {
@@ -60,7 +60,8 @@ static es_status fill_randomly(es_cuda *cuda, es_buffer *buffer, es_dtype type)
 {
     const es_dtype_info *info = es_dtype_get_info(type);
     cuda->random_state += 0x632BE59BD9B4E019u;
-    es_cuda_random(cuda->stream, buffer->data, type, (int64_t)(buffer->bytes / (size_t)info->block_bytes), cuda->random_state, 0.02f);
+    es_cuda_random(cuda->stream, buffer->data, type, (int64_t)(buffer->bytes / (size_t)info->block_bytes), cuda->random_state,
+                   0.02f);
     buffer->hollow = false;
     return es_cuda_check(cudaGetLastError(), "random weights");
 }
@@ -91,7 +92,8 @@ static es_cuda_matrix matrix_of(preparing *p, const es_weight *w)
     if (p->status == ES_OK && planes && in_bf16(p->cuda) && !buffer->packed && row_bytes % 16 == 0 &&
         (int64_t)buffer->bytes % row_bytes == 0 && (int64_t)w->at.offset % row_bytes == 0)
         p->status = pack(p->cuda, buffer, w->type, row_bytes);
-    const bool fast = w->cols % ES_CUDA_COLUMNS == 0 && row_bytes % 16 == 0 && w->at.offset % 16 == 0 && (!planes || buffer->packed);
+    const bool fast =
+        w->cols % ES_CUDA_COLUMNS == 0 && row_bytes % 16 == 0 && w->at.offset % 16 == 0 && (!planes || buffer->packed);
     return (es_cuda_matrix){buffer->data + w->at.offset, row_bytes, w->type, buffer->packed, fast, (int32_t)w->rows};
 }
 
@@ -110,8 +112,9 @@ static es_status add_shadow(es_cuda *cuda, es_slice x, int64_t x_stride, int64_t
     const float *of = es_cuda_floats(x);
     const int32_t known = find_shadow(cuda, of);
     if (known >= 0 && cuda->shadow[known].width == columns) return ES_OK;
-    if (known >= 0) return es_cuda_fail(ES_INTERNAL, "an activation is read as %lld and as %lld columns", (long long)columns,
-                                        (long long)cuda->shadow[known].width);
+    if (known >= 0)
+        return es_cuda_fail(ES_INTERNAL, "an activation is read as %lld and as %lld columns", (long long)columns,
+                            (long long)cuda->shadow[known].width);
     if (cuda->shadows == ES_CUDA_SHADOWS) return es_cuda_fail(ES_INTERNAL, "more than %d inputs of products", ES_CUDA_SHADOWS);
     es_cuda_shadow s = {of, NULL, columns, es_cuda_padded(columns)};
     const int64_t rows = (int64_t)((x.buffer->bytes - x.offset) / sizeof(float)) / x_stride;
@@ -163,8 +166,13 @@ static void need_shadow(preparing *p, es_slice x, int64_t x_stride, int64_t widt
 {
     const int32_t s = find_shadow(p->cuda, es_cuda_floats(x));
     if (!p->fresh[s])
-        add(p, (es_cuda_launch){.kind = LAUNCH_SHADOW, .product = {.x = es_cuda_floats(x)}, .outputs_only = outputs_only,
-                                .per_row = per_row, .shadow = s, .stride = x_stride, .width = width});
+        add(p, (es_cuda_launch){.kind = LAUNCH_SHADOW,
+                                .product = {.x = es_cuda_floats(x)},
+                                .outputs_only = outputs_only,
+                                .per_row = per_row,
+                                .shadow = s,
+                                .stride = x_stride,
+                                .width = width});
     p->fresh[s] = true;
     product->x16 = p->cuda->shadow[s].data;
     product->x16_stride = p->cuda->shadow[s].stride;
@@ -175,8 +183,11 @@ static void need_shadow(preparing *p, es_slice x, int64_t x_stride, int64_t widt
 static es_cuda_part part_of(preparing *p, const es_matmul_part *m)
 {
     spoils(p, m->out);
-    return (es_cuda_part){.w = matrix_of(p, &m->weight), .bias = es_cuda_floats(m->bias), .out = es_cuda_floats(m->out),
-                          .out_stride = m->out_stride, .accumulate = m->accumulate};
+    return (es_cuda_part){.w = matrix_of(p, &m->weight),
+                          .bias = es_cuda_floats(m->bias),
+                          .out = es_cuda_floats(m->out),
+                          .out_stride = m->out_stride,
+                          .accumulate = m->accumulate};
 }
 
 /* Loaders are chosen for a launch as a whole: neighbours of one type go together. */
@@ -192,8 +203,14 @@ static void add_product(preparing *p, const es_cuda_product *product, bool outpu
         const bool f32 = !in_bf16(p->cuda) || w->type == ES_F32;
         int32_t parts = 1;
         while (!f32 && i + parts < product->parts && same_loader(w, &product->part[i + parts].w)) parts++;
-        add(p, (es_cuda_launch){.kind = LAUNCH_PRODUCT, .product = *product, .first = i, .parts = parts, .f32 = f32,
-                                .outputs_only = outputs_only, .per_row = per_row, .shadow = shadow});
+        add(p, (es_cuda_launch){.kind = LAUNCH_PRODUCT,
+                                .product = *product,
+                                .first = i,
+                                .parts = parts,
+                                .f32 = f32,
+                                .outputs_only = outputs_only,
+                                .per_row = per_row,
+                                .shadow = shadow});
         i += parts;
     }
 }
@@ -221,14 +238,15 @@ static bool add_swiglu(preparing *p, es_cuda_product *product, const es_op *next
     product->swiglu = true;
     const int32_t s = fills(p, next->as.swiglu.out);
     if (s >= 0) product->part[0].shadow = p->cuda->shadow[s].data, product->part[0].shadow_stride = p->cuda->shadow[s].stride;
-    add(p, (es_cuda_launch){.kind = LAUNCH_PRODUCT, .product = *product, .first = 0, .parts = 2, .per_row = per_row, .shadow = -1});
+    add(p, (es_cuda_launch){
+               .kind = LAUNCH_PRODUCT, .product = *product, .first = 0, .parts = 2, .per_row = per_row, .shadow = -1});
     return true;
 }
 
 static bool add_matmul(preparing *p, const es_op_matmul *m, const es_op *next)
 {
-    es_cuda_product product = {.parts = m->parts, .columns = (int32_t)m->part[0].weight.cols, .x = es_cuda_floats(m->x),
-                               .x_stride = m->x_stride};
+    es_cuda_product product = {
+        .parts = m->parts, .columns = (int32_t)m->part[0].weight.cols, .x = es_cuda_floats(m->x), .x_stride = m->x_stride};
     if (in_bf16(p->cuda) && has_bf16_part(m->part, m->parts))
         need_shadow(p, m->x, m->x_stride, product.columns, m->outputs_only, 1, &product);
     for (int32_t i = 0; i < m->parts; i++) product.part[i] = part_of(p, &m->part[i]);
@@ -250,7 +268,8 @@ static const unsigned char *const *place_experts(preparing *p, const es_op_moe_p
         host[e] = matrix_of(p, &w).data;
     }
     if (p->status == ES_OK) p->status = es_cuda_check(cudaMalloc((void **)&device, bytes), "places of experts");
-    if (p->status == ES_OK) p->status = es_cuda_check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "places of experts");
+    if (p->status == ES_OK)
+        p->status = es_cuda_check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "places of experts");
     if (device && p->plan->owned_count < ES_CUDA_OWNED) p->plan->owned[p->plan->owned_count++] = device;
     free(host);
     return device;
@@ -259,10 +278,17 @@ static const unsigned char *const *place_experts(preparing *p, const es_op_moe_p
 static bool add_experts(preparing *p, const es_op_moe_product *m, const es_op *next)
 {
     const es_cuda *cuda = p->cuda;
-    es_cuda_product product = {.parts = m->parts, .columns = (int32_t)m->part[0].weight.cols, .x = es_cuda_floats(m->x),
-                               .x_stride = m->x_stride, .order = (const int32_t *)(const void *)es_cuda_floats(m->order),
-                               .tile_expert = cuda->tile_expert, .tile_first = cuda->tile_first, .tile_count = cuda->tile_count,
-                               .tiles = cuda->tiles, .used = m->used, .gather = m->gather};
+    es_cuda_product product = {.parts = m->parts,
+                               .columns = (int32_t)m->part[0].weight.cols,
+                               .x = es_cuda_floats(m->x),
+                               .x_stride = m->x_stride,
+                               .order = (const int32_t *)(const void *)es_cuda_floats(m->order),
+                               .tile_expert = cuda->tile_expert,
+                               .tile_first = cuda->tile_first,
+                               .tile_count = cuda->tile_count,
+                               .tiles = cuda->tiles,
+                               .used = m->used,
+                               .gather = m->gather};
     if (in_bf16(cuda) && has_bf16_part(m->part, m->parts))
         need_shadow(p, m->x, m->x_stride, product.columns, false, m->gather ? 1 : m->used, &product);
     for (int32_t i = 0; i < m->parts; i++) {
@@ -378,7 +404,9 @@ static void launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, cons
     uint16_t *shadow = l->shadow >= 0 ? cuda->shadow[l->shadow].data : NULL;
     const int64_t stride = l->shadow >= 0 ? cuda->shadow[l->shadow].stride : 0;
     switch (op->kind) {
-    case ES_OP_EMBED: es_cuda_embed(stream, b, rows, &l->table, op->as.embed.table.cols, es_cuda_floats(op->as.embed.out)); break;
+    case ES_OP_EMBED:
+        es_cuda_embed(stream, b, rows, &l->table, op->as.embed.table.cols, es_cuda_floats(op->as.embed.out));
+        break;
     case ES_OP_ROPE_TABLE: es_cuda_rope_table(stream, b, rows, &op->as.rope_table); break;
     case ES_OP_RMSNORM: es_cuda_rmsnorm(stream, b, rows, &op->as.rmsnorm, shadow, stride); break;
     case ES_OP_SWIGLU: es_cuda_swiglu(stream, rows, &op->as.swiglu, shadow, stride); break;
@@ -408,8 +436,10 @@ static void launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t rows)
 {
     es_cuda_product product = l->product;
     product.tokens = product.order ? most_tiles(rows * product.used, ES_CUDA_MOST_EXPERTS) : rows;
-    if (l->f32) es_cuda_product_f32(cuda->stream, &product, l->first);
-    else es_cuda_product_bf16(cuda->stream, &product, l->first, l->parts, product.order || rows <= 8);
+    if (l->f32)
+        es_cuda_product_f32(cuda->stream, &product, l->first);
+    else
+        es_cuda_product_bf16(cuda->stream, &product, l->first, l->parts, product.order || rows <= 8);
 }
 
 void es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)

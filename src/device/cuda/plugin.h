@@ -1,7 +1,7 @@
 /* plugin.h: what the program and libevenshare_cuda.so say to each other: one function, found by name at run time.
  *
- * The library is opened with dlopen, so that one program runs with and without a GPU, and a machine without a driver is told so
- * in a sentence. Both sides must come from one build: the structs of op.h and device.h pass between them as they are. */
+ * The library is opened with dlopen, so that one program runs with and without a GPU, and a machine without a driver is told
+ * so in a sentence. Both sides must come from one build: the structs of op.h and device.h pass between them as they are. */
 #ifndef ES_CUDA_PLUGIN_H
 #define ES_CUDA_PLUGIN_H
 
@@ -19,7 +19,7 @@ typedef struct es_cuda_host {
 /** One GPU as its driver describes it. */
 typedef struct es_cuda_gpu {
     char name[96];
-    int major, minor;         /**< compute capability */
+    int major, minor; /**< compute capability */
     int multiprocessors;
     int warp;                 /**< lanes */
     size_t shared;            /**< bytes of shared memory that one block can have */

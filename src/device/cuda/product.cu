@@ -22,7 +22,8 @@ typedef struct task {
     int first, count;
 } task;
 
-static __device__ __forceinline__ bool find_task(const es_cuda_product *p, const es_cuda_part *part, int tile, int width, task *t)
+static __device__ __forceinline__ bool find_task(const es_cuda_product *p, const es_cuda_part *part, int tile, int width,
+                                                 task *t)
 {
     if (!p->order) {
         *t = (task){part->w.data, tile * width, min(width, p->tokens - tile * width)};
@@ -48,7 +49,7 @@ static __device__ __forceinline__ int64_t output_row(const es_cuda_product *p, i
     return p->order ? p->order[i] : i;
 }
 
-static __global__ void __launch_bounds__(F32_GROUPS * ES_GROUP) f32_kernel(es_cuda_product p, int which)
+static __global__ void __launch_bounds__(F32_GROUPS *ES_GROUP) f32_kernel(es_cuda_product p, int which)
 {
     const es_cuda_part *part = &p.part[which];
     const int r = blockIdx.x * F32_GROUPS + threadIdx.x / ES_GROUP, lane = threadIdx.x % ES_GROUP;
@@ -86,7 +87,8 @@ void es_cuda_product_f32(cudaStream_t stream, const es_cuda_product *p, int32_t 
 /* --- bfloat16 --- */
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-static __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+static __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                           uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -97,7 +99,9 @@ static __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1,
 static __device__ __forceinline__ uint4 load_once(const void *p)
 {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
     return v;
 }
 
@@ -108,8 +112,8 @@ static __device__ __forceinline__ uint2 load_once8(const void *p)
     return v;
 }
 
-/* A loader takes a lane's sixteen weights of 64 columns of a row: the eight from 8·quad on in each half. raw is what is loaded,
- * early; decode() makes pairs of bfloat16 of it. `ok` is false for rows past the matrix. */
+/* A loader takes a lane's sixteen weights of 64 columns of a row: the eight from 8·quad on in each half. raw is what is
+ * loaded, early; decode() makes pairs of bfloat16 of it. `ok` is false for rows past the matrix. */
 struct bf16_loader {
     uint4 a, b;
     __device__ __forceinline__ void load(const unsigned char *row, const es_cuda_matrix *, int column, int quad)
@@ -130,8 +134,10 @@ static __device__ __forceinline__ uint2 scaled_bytes(uint32_t q, float d)
 {
     const uint32_t u = q ^ 0x80808080u;
     const float base = 8388608.0f + 128.0f;
-    const float f0 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7650)) - base, f1 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7651)) - base;
-    const float f2 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7652)) - base, f3 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7653)) - base;
+    const float f0 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7650)) - base,
+                f1 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7651)) - base;
+    const float f2 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7652)) - base,
+                f3 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7653)) - base;
     return make_uint2(es_to_bf16x2(d * f0, d * f1), es_to_bf16x2(d * f2, d * f3));
 }
 
@@ -147,19 +153,22 @@ struct q8_loader {
     __device__ __forceinline__ void decode(uint4 *x, uint4 *y, int, int) const
     {
         const float d0 = es_from_half(d & 0xFFFF), d1 = es_from_half(d >> 16);
-        const uint2 x0 = scaled_bytes(a.x, d0), x1 = scaled_bytes(a.y, d0), y0 = scaled_bytes(b.x, d1), y1 = scaled_bytes(b.y, d1);
+        const uint2 x0 = scaled_bytes(a.x, d0), x1 = scaled_bytes(a.y, d0), y0 = scaled_bytes(b.x, d1),
+                    y1 = scaled_bytes(b.y, d1);
         *x = make_uint4(x0.x, x0.y, x1.x, x1.y);
         *y = make_uint4(y0.x, y0.y, y1.x, y1.y);
     }
 };
 
-/* Four nibbles at the bottom of the bytes of q: dg·q − mg. The product of a 17-bit and a 4-bit number is exact, so a fused step
- * rounds as the formula does. */
+/* Four nibbles at the bottom of the bytes of q: dg·q − mg. The product of a 17-bit and a 4-bit number is exact, so a fused
+ * step rounds as the formula does. */
 static __device__ __forceinline__ uint2 scaled_nibbles(uint32_t q, float dg, float mg)
 {
     const float base = 8388608.0f;
-    const float f0 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7650)) - base, f1 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7651)) - base;
-    const float f2 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7652)) - base, f3 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7653)) - base;
+    const float f0 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7650)) - base,
+                f1 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7651)) - base;
+    const float f2 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7652)) - base,
+                f3 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7653)) - base;
     return make_uint2(es_to_bf16x2(fmaf(dg, f0, -mg), fmaf(dg, f1, -mg)), es_to_bf16x2(fmaf(dg, f2, -mg), fmaf(dg, f3, -mg)));
 }
 
@@ -214,7 +223,8 @@ struct q6k_loader {
     {
         const int pair = column % 128 / 64, nibble = pair * 4, bits = pair * 4;
         const float whole = es_from_half(d);
-        const float d0 = whole * (float)(int8_t)(scale >> (quad / 2 * 8)), d1 = whole * (float)(int8_t)(scale >> (16 + quad / 2 * 8));
+        const float d0 = whole * (float)(int8_t)(scale >> (quad / 2 * 8)),
+                    d1 = whole * (float)(int8_t)(scale >> (16 + quad / 2 * 8));
         const uint32_t a = (low0.x >> nibble & 0x0F0F0F0Fu) | (high.x >> bits & 0x03030303u) << 4;
         const uint32_t b = (low0.y >> nibble & 0x0F0F0F0Fu) | (high.y >> bits & 0x03030303u) << 4;
         const uint32_t c = (low1.x >> nibble & 0x0F0F0F0Fu) | (high.x >> (bits + 2) & 0x03030303u) << 4;
@@ -235,7 +245,8 @@ struct any_loader {
         float v[8];
         for (int i = 0; i < 8; i++)
             v[i] = column + i < columns ? es_decode_at(row, w->type, w->packed, w->row_bytes, column + i) : 0.0f;
-        return make_uint4(es_to_bf16x2(v[0], v[1]), es_to_bf16x2(v[2], v[3]), es_to_bf16x2(v[4], v[5]), es_to_bf16x2(v[6], v[7]));
+        return make_uint4(es_to_bf16x2(v[0], v[1]), es_to_bf16x2(v[2], v[3]), es_to_bf16x2(v[4], v[5]),
+                          es_to_bf16x2(v[6], v[7]));
     }
     int columns;
     __device__ __forceinline__ void load(const unsigned char *row, const es_cuda_matrix *w, int column, int quad)
@@ -253,7 +264,9 @@ struct any_loader {
 enum { WARPS = ES_CUDA_SEGMENTS, ROWS = ES_CUDA_TILE_ROWS };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-template <class L> static __device__ __forceinline__ void set_columns(L *, int) {}
+template <class L> static __device__ __forceinline__ void set_columns(L *, int)
+{
+}
 static __device__ __forceinline__ void set_columns(any_loader *l, int columns)
 {
     l->columns = columns;
@@ -262,8 +275,8 @@ static __device__ __forceinline__ void set_columns(any_loader *l, int columns)
 
 /* One warp's segment of one tile of rows: acc[n] is tokens 8n + 2·quad and the next, rows g and g + 8. */
 template <class L, int NT, int AHEAD>
-static __device__ __forceinline__ void walk(const es_cuda_product *p, const es_cuda_part *part, const task *t, int row0, int from, int to,
-                                            const uint16_t *const *x, float acc[NT][4])
+static __device__ __forceinline__ void walk(const es_cuda_product *p, const es_cuda_part *part, const task *t, int row0,
+                                            int from, int to, const uint16_t *const *x, float acc[NT][4])
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     const int lane = threadIdx.x % 32, g = lane / 4, quad = lane % 4;
@@ -384,20 +397,28 @@ static void launch_few(cudaStream_t stream, const es_cuda_product *p, int32_t fi
     few_kernel<L, NT, AHEAD><<<dim3(tiles, columns), WARPS * 32, shared, stream>>>(*p, first, segment);
 }
 
-template <class L, int AHEAD> static void launch_type(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few)
+template <class L, int AHEAD>
+static void launch_type(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few)
 {
-    if (few) launch_few<L, 1, AHEAD>(stream, p, first, parts);
-    else launch_few<L, 4, AHEAD < 2 ? AHEAD : 2>(stream, p, first, parts);
+    if (few)
+        launch_few<L, 1, AHEAD>(stream, p, first, parts);
+    else
+        launch_few < L, 4, AHEAD<2 ? AHEAD : 2>(stream, p, first, parts);
 }
 
 void es_cuda_product_bf16(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few)
 {
     const es_cuda_matrix *w = &p->part[first].w;
-    if (w->fast && w->type == ES_BF16) launch_type<bf16_loader, 4>(stream, p, first, parts, few);
-    else if (w->fast && w->type == ES_Q8_0) launch_type<q8_loader, 4>(stream, p, first, parts, few);
-    else if (w->fast && w->type == ES_Q4_K) launch_type<q4k_loader, 4>(stream, p, first, parts, few);
-    else if (w->fast && w->type == ES_Q6_K) launch_type<q6k_loader, 4>(stream, p, first, parts, few);
-    else launch_type<any_loader, 1>(stream, p, first, parts, few);
+    if (w->fast && w->type == ES_BF16)
+        launch_type<bf16_loader, 4>(stream, p, first, parts, few);
+    else if (w->fast && w->type == ES_Q8_0)
+        launch_type<q8_loader, 4>(stream, p, first, parts, few);
+    else if (w->fast && w->type == ES_Q4_K)
+        launch_type<q4k_loader, 4>(stream, p, first, parts, few);
+    else if (w->fast && w->type == ES_Q6_K)
+        launch_type<q6k_loader, 4>(stream, p, first, parts, few);
+    else
+        launch_type<any_loader, 1>(stream, p, first, parts, few);
 }
 
 es_status es_cuda_product_setup(void)

@@ -11,7 +11,8 @@ static __global__ void embed_kernel(es_cuda_batch b, es_cuda_matrix table, int c
         out[(int64_t)t * cols + i] = es_decode_at(row, table.type, table.packed, table.row_bytes, i);
 }
 
-void es_cuda_embed(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_cuda_matrix *table, int64_t cols, float *out)
+void es_cuda_embed(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_cuda_matrix *table, int64_t cols,
+                   float *out)
 {
     const unsigned pieces = cols > 2 * THREADS ? 8 : 1;
     embed_kernel<<<dim3((unsigned)rows, pieces), THREADS, 0, stream>>>(*b, *table, (int)cols, out);
@@ -50,7 +51,7 @@ void es_cuda_rope_table(cudaStream_t stream, const es_cuda_batch *b, int32_t row
 {
     const int n = rows * op->pairs;
     rope_kernel<<<(n + THREADS - 1) / THREADS, THREADS, 0, stream>>>(*b, es_cuda_floats(op->frequency), op->pairs, op->scale,
-                                                                    es_cuda_floats(op->out), n);
+                                                                     es_cuda_floats(op->out), n);
 }
 
 /* out = x · rsqrt(mean(x²) + eps) · w; the mean over 1,024 threads' strided sums in a fixed tree. */
@@ -79,8 +80,8 @@ void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, 
                                                       es_cuda_floats(op->out), op->width, op->eps, shadow, shadow_stride);
 }
 
-static __global__ void swiglu_kernel(const float *gate, const float *up, float *out, int width, int64_t stride, uint16_t *shadow,
-                                     int64_t shadow_stride)
+static __global__ void swiglu_kernel(const float *gate, const float *up, float *out, int width, int64_t stride,
+                                     uint16_t *shadow, int64_t shadow_stride)
 {
     const int64_t n = blockIdx.x;
     for (int i = blockIdx.y * THREADS + threadIdx.x; i < width; i += gridDim.y * THREADS) {
@@ -94,7 +95,8 @@ void es_cuda_swiglu(cudaStream_t stream, int32_t rows, const es_op_swiglu *op, u
 {
     const unsigned pieces = (unsigned)((op->width + 4 * THREADS - 1) / (4 * THREADS));
     swiglu_kernel<<<dim3((unsigned)(rows * op->per_row), pieces), THREADS, 0, stream>>>(
-        es_cuda_floats(op->gate), es_cuda_floats(op->up), es_cuda_floats(op->out), op->width, op->stride, shadow, shadow_stride);
+        es_cuda_floats(op->gate), es_cuda_floats(op->up), es_cuda_floats(op->out), op->width, op->stride, shadow,
+        shadow_stride);
 }
 
 static __global__ void shadow_kernel(const float *x, int64_t x_stride, int width, uint16_t *shadow, int64_t shadow_stride)
@@ -170,7 +172,8 @@ static __global__ void __launch_bounds__(HEAD_THREADS) prepare_kernel(es_cuda_ba
     }
     const int64_t position = b.row_position[row];
     const int32_t *pages = b.pages + (int64_t)b.row_span[row] * b.page_stride;
-    const int64_t at = (((int64_t)pages[position / p.shape.page] * p.shape.kv_heads + kv) * p.shape.page + position % p.shape.page) * dim;
+    const int64_t at =
+        (((int64_t)pages[position / p.shape.page] * p.shape.kv_heads + kv) * p.shape.page + position % p.shape.page) * dim;
     const float *v = p.v + row * p.kv_stride + (int64_t)kv * dim;
     for (int d = threadIdx.x; d < dim; d += HEAD_THREADS) {
         store(&p, p.k_cache, at + d, rotated(x, table, &p, d));
@@ -180,9 +183,24 @@ static __global__ void __launch_bounds__(HEAD_THREADS) prepare_kernel(es_cuda_ba
 
 void es_cuda_attn_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_attn_prepare *op, bool bf16)
 {
-    const prepare p = {op->shape, es_cuda_floats(op->q), es_cuda_floats(op->k), es_cuda_floats(op->v), es_cuda_floats(op->q_norm),
-                       es_cuda_floats(op->k_norm), es_cuda_floats(op->rope), op->q_stride, op->q_head_stride, op->kv_stride,
-                       op->eps, op->scale, op->rope_pairs, op->interleaved, bf16, es_cuda_floats(op->q_out),
-                       op->k_cache.buffer->data + op->k_cache.offset, op->v_cache.buffer->data + op->v_cache.offset};
-    prepare_kernel<<<dim3((unsigned)rows, (unsigned)(op->shape.query_heads + op->shape.kv_heads)), HEAD_THREADS, 0, stream>>>(*b, p);
+    const prepare p = {op->shape,
+                       es_cuda_floats(op->q),
+                       es_cuda_floats(op->k),
+                       es_cuda_floats(op->v),
+                       es_cuda_floats(op->q_norm),
+                       es_cuda_floats(op->k_norm),
+                       es_cuda_floats(op->rope),
+                       op->q_stride,
+                       op->q_head_stride,
+                       op->kv_stride,
+                       op->eps,
+                       op->scale,
+                       op->rope_pairs,
+                       op->interleaved,
+                       bf16,
+                       es_cuda_floats(op->q_out),
+                       op->k_cache.buffer->data + op->k_cache.offset,
+                       op->v_cache.buffer->data + op->v_cache.offset};
+    prepare_kernel<<<dim3((unsigned)rows, (unsigned)(op->shape.query_heads + op->shape.kv_heads)), HEAD_THREADS, 0, stream>>>(
+        *b, p);
 }
