@@ -42,7 +42,8 @@ typedef struct es_model_defaults {
     int32_t top_k;
 } es_model_defaults;
 
-/** Open a model. `path` NULL means the default model: $ES_MODEL, or the file compiled in. */
+/** Open a model. `path` NULL means the default model: $ES_MODEL, or the file compiled in. "hf:ORG/NAME[:FILE]" means one that
+ *  `evenshare pull` has put on this machine. */
 es_status es_model_open(const char *path, es_model **model);
 void es_model_close(es_model *model);
 const es_model_info *es_model_get_info(const es_model *model);
@@ -50,6 +51,8 @@ const es_model_defaults *es_model_get_defaults(const es_model *model);
 
 /** The path es_model_open(NULL) would use; NULL when there is none. The string is static or the environment's. */
 const char *es_model_default_path(void);
+/** The path that es_model_open(named) would use, in a fresh string (free()). ES_NOT_FOUND when there is none. */
+es_status es_model_find(const char *named, char **path);
 
 /** The model's tokenizer; NULL for a model that has none (token numbers still work). */
 const es_tokenizer *es_model_tokenizer(const es_model *model);

@@ -14,6 +14,9 @@ extern const es_command es_command_doctor;
 extern const es_command es_command_plan;
 extern const es_command es_command_check;
 extern const es_command es_command_stats;
+extern const es_command es_command_pull;
+extern const es_command es_command_list;
+extern const es_command es_command_rm;
 
 /** All of them, in the order of `evenshare --help`. */
 const es_command *const *es_commands(size_t *count);

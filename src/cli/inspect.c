@@ -37,7 +37,7 @@ static const es_option_group groups[] = {
 
 /* What was opened: the file, and the model where it would run. */
 typedef struct subject {
-    const char *path;
+    char *path;
     es_gguf *gguf;              /* or NULL */
     es_tensor_set *owned;       /* of a folder, or NULL */
     const es_tensor_set *set;
@@ -129,8 +129,7 @@ static bool ends_with(const char *text, const char *end)
 
 static es_status open_subject(const settings *wanted, subject *s)
 {
-    s->path = wanted->model.path ? wanted->model.path : es_model_default_path();
-    if (!s->path) return es_fail(ES_NOT_FOUND, "no model is named and there is no default model; ./dev serve fetches one");
+    ES_TRY(es_model_find(wanted->model.path, &s->path));
     s->metadata = json_object();
     if (es_path_is_folder(s->path) || ends_with(s->path, ".safetensors")) {
         ES_TRY(open_folder(s));
@@ -152,6 +151,7 @@ static void close_subject(subject *s)
     if (s->gguf) es_gguf_close(s->gguf);
     json_decref(s->metadata);
     free(s->model_message);
+    free(s->path);
 }
 
 static int64_t elements_of(const es_tensor *tensor)

@@ -8,6 +8,9 @@
 static const es_command *const commands[] = {
     &es_command_run,
     &es_command_serve,
+    &es_command_pull,
+    &es_command_list,
+    &es_command_rm,
     &es_command_score,
     &es_command_inspect,
     &es_command_bench,
@@ -31,7 +34,8 @@ static void print_help(FILE *out)
     for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
     fputs("\n  evenshare help COMMAND   what a command does and its options\n"
           "  evenshare --version      which version this is\n\n"
-          "MODEL is a .gguf file or a Hugging Face folder; without it $ES_MODEL or the default model.\n"
+          "MODEL is a .gguf file, a Hugging Face folder or a name that was pulled (hf:ORG/NAME);\n"
+          "without it $ES_MODEL or the default model.\n"
           "Exit codes: 0 done, 1 failed, 2 the command line or the model cannot be used as it is.\n", out);
 }
 
@@ -42,7 +46,8 @@ static void print_man(void)
          ".SH SYNOPSIS\n.B evenshare\n.I COMMAND\n[MODEL] [options]\n.SH COMMANDS");
     for (size_t i = 0; i < COMMANDS; i++)
         printf(".TP\n.BR evenshare\\-%s (1)\n%s\n", commands[i]->name, commands[i]->summary);
-    puts(".SH MODELS\nMODEL is a .gguf file (the first part of a split one) or a Hugging Face folder.\n"
+    puts(".SH MODELS\nMODEL is a .gguf file (the first part of a split one), a Hugging Face folder, or the name of a model\n"
+         "that was pulled, like hf:ORG/NAME or hf:ORG/NAME:Q8_0.\n"
          "Without it the environment variable\n.B ES_MODEL\nnames one, or the default model is used.\n"
          ".SH \"EXIT STATUS\"\n0: done; 1: failed; 2: the command line, the request or the model cannot be used as it is.");
 }

@@ -11,7 +11,7 @@
 
 const es_option es_model_options[] = {
     {"model", 'm', ES_OPTION_TEXT, "MODEL", offsetof(es_model_settings, path), .positional = true,
-     .help = "a .gguf file (the first part of a split one) or a Hugging Face folder [$ES_MODEL or the default]"},
+     .help = "a .gguf file (the first part of a split one), a Hugging Face folder, or hf:ORG/NAME if it was pulled [$ES_MODEL or the default]"},
     {0}};
 
 #define FIELD(name) offsetof(es_engine_settings, name)

@@ -10,6 +10,7 @@
 #include "cli/read_pass.h"
 #include "cli/settings.h"
 #include "cli/stats.h"
+#include "hub/name.h"
 #include "share/pool.h"
 
 typedef struct settings {
@@ -278,9 +279,13 @@ static int stats(int argc, char **argv)
     if (s.columns != ES_UNSET && !s.type) return es_command_refuse(&es_command_stats, "--columns goes with --type");
     es_team *team = NULL;
     es_stats_file file = {0};
-    es_status status = es_team_open((int)s.threads, &team);
+    char *found = NULL;
+    es_status status = es_hub_is_name(path) ? es_model_find(path, &found) : ES_OK;
+    if (found) path = found;
+    if (status == ES_OK) status = es_team_open((int)s.threads, &team);
     if (status == ES_OK) status = work(&s, path, team, &file);
     es_stats_file_close(&file);
     es_team_close(team);
+    free(found);
     return status == ES_OK ? 0 : es_command_fail(&es_command_stats, status);
 }

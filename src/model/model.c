@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "hub/store.h"
 #include "model/network.h"
 
 const char *es_model_default_path(void)
@@ -125,13 +126,24 @@ static es_status open_parts(es_model *model)
     return ES_OK;
 }
 
-es_status es_model_open(const char *path, es_model **out)
+es_status es_model_find(const char *named, char **path)
 {
-    const char *where = path ? path : es_model_default_path();
+    const char *where = named ? named : es_model_default_path();
     if (!where)
         return es_fail(ES_NOT_FOUND, "no model was named and there is no default model; name one with -m MODEL or $ES_MODEL "
                        "(./dev serve fetches the default one)");
+    if (es_hub_is_name(where)) {
+        es_hub_name name;
+        ES_TRY(es_hub_name_parse(where, &name));
+        return es_hub_find(&name, path);
+    }
     if (!es_path_exists(where)) return es_fail(ES_NOT_FOUND, "%s: there is no such model file or folder", where);
+    *path = strdup(where);
+    return *path ? ES_OK : es_fail(ES_NO_MEMORY, "no memory for a path");
+}
+
+static es_status open_at(const char *where, es_model **out)
+{
     es_model *model = calloc(1, sizeof *model);
     if (!model) return es_fail(ES_NO_MEMORY, "no memory for a model");
     model->defaults = (es_model_defaults){NAN, NAN, NAN, NAN, -1};
@@ -144,6 +156,15 @@ es_status es_model_open(const char *path, es_model **out)
     }
     *out = model;
     return ES_OK;
+}
+
+es_status es_model_open(const char *path, es_model **out)
+{
+    char *where;
+    ES_TRY(es_model_find(path, &where));
+    const es_status status = open_at(where, out);
+    free(where);
+    return status;
 }
 
 void es_model_close(es_model *model)

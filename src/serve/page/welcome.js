@@ -22,7 +22,7 @@ const OTHER_PROMPTS = [
     ["Write", "A friendly note that moves a meeting.", "Write a short, friendly note that moves our meeting from Tuesday to Thursday."],
     ["Plan", "Three days in a city I have never seen.", "Plan three unhurried days in Lisbon for somebody who likes museums and long walks. Use a table."],
 ];
-const BIGGER = "evenshare serve -m MODEL.gguf";
+const BIGGER = "evenshare pull hf:Qwen/Qwen3-4B-GGUF && evenshare serve -m hf:Qwen/Qwen3-4B-GGUF";
 
 const isOwnModel = (name) => /^evenshare[ _-]default/.test(name);
 
