@@ -125,7 +125,7 @@ static bool parse_root(const es_api_context *context, json_t *root, es_call *cal
     if (!check_model(context, root, error) || !es_parameters_parse(context, root, call, error)) return false;
     const bool read = call->kind == ES_CALL_CHAT ? es_chat_parse(context, root, call, error)
                                                  : es_completions_parse(context, root, call, error);
-    return read && check_lengths(context, call, error);
+    return read && check_lengths(context, call, error) && es_structured_finish(call, error);
 }
 
 bool es_call_parse(const es_api_context *context, es_call_kind kind, const char *body, size_t bytes, es_call *call,
@@ -149,6 +149,7 @@ es_request es_call_request(const es_call *call, size_t choice)
     request.prompt_count = prompt->count;
     request.sampling.choice = (uint32_t)(choice % (size_t)call->n);
     request.bias = call->bias;
+    request.grammar = call->grammar.bytes ? call->grammar.data : NULL;
     request.stop = (const char *const *)call->stops;
     return request;
 }
@@ -160,6 +161,7 @@ void es_call_free(es_call *call)
     free(call->bias);
     json_decref(call->tools);
     for (size_t i = 0; i < ES_CALL_STOPS_MAX; i++) free(call->stops[i]);
+    es_text_free(&call->grammar);
     es_text_free(&call->ignored);
     *call = (es_call){0};
 }

@@ -59,6 +59,8 @@ typedef struct es_call {
     es_text ignored;    /**< names of parameters that nobody here knows, comma-separated */
     /* owned */
     json_t *tools;      /**< chat: those that may be called; NULL: none */
+    es_text grammar;    /**< GBNF that the answer follows; empty: none */
+    const char *grammar_name; /**< the parameter it comes from */
     es_logit_bias *bias;
     char *stops[ES_CALL_STOPS_MAX];
 } es_call;
@@ -82,6 +84,10 @@ json_t *es_api_error_json(const es_api_error *error);
 
 /** parameters.c: everything that chat and completions share, and the parameters that are refused or unknown. */
 bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** structured.c: response_format and its relatives, into call->grammar; and, once the prompt is known, whether the grammar can be
+ *  followed and where in the answer it begins. */
+bool es_structured_parse(json_t *root, es_call *call, es_api_error *error);
+bool es_structured_finish(es_call *call, es_api_error *error);
 /** api_chat.c: messages, tools and the template; fills in the one prompt. */
 bool es_chat_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** chat_messages.c: `messages` brought into the shape that templates were written for. */

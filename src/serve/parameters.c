@@ -39,7 +39,8 @@ static const struct {
     {"stream_options", BOTH}, {"return_token_ids", BOTH}, {"response_format", BOTH}, {"messages", CHAT}, {"tools", CHAT},
     {"tool_choice", CHAT}, {"parallel_tool_calls", CHAT}, {"chat_template_kwargs", CHAT}, {"reasoning_effort", CHAT}, {"enable_thinking", CHAT}, {"add_generation_prompt", CHAT},
     {"documents", CHAT}, {"prompt", COMPLETION}, {"echo", COMPLETION}, {"suffix", COMPLETION}, {"best_of", COMPLETION},
-    {"skip_special_tokens", BOTH},
+    {"skip_special_tokens", BOTH}, {"grammar", BOTH}, {"json_schema", BOTH}, {"structured_outputs", BOTH},
+    {"guided_json", BOTH}, {"guided_regex", BOTH}, {"guided_choice", BOTH}, {"guided_grammar", BOTH},
     /* accepted without effect */
     {"user", BOTH}, {"metadata", BOTH}, {"store", BOTH}, {"service_tier", BOTH}, {"safety_identifier", BOTH},
     {"prompt_cache_key", BOTH}, {"prompt_cache_retention", BOTH}, {"prediction", BOTH}, {"verbosity", CHAT},
@@ -52,13 +53,6 @@ static const struct {
     {"function_call", "use tools and tool_choice"},
     {"audio", "only text is generated"},
     {"web_search_options", "this server searches nothing"},
-    {"grammar", "structured output is not there yet"},
-    {"json_schema", "structured output is not there yet"},
-    {"structured_outputs", "structured output is not there yet"},
-    {"guided_json", "structured output is not there yet"},
-    {"guided_regex", "structured output is not there yet"},
-    {"guided_choice", "structured output is not there yet"},
-    {"guided_grammar", "structured output is not there yet"},
     {"chat_template", "a request cannot bring its own template; use chat_template_kwargs"},
     {"continue_final_message", "the last message cannot be continued yet; /v1/completions can"},
     {"use_beam_search", "there is no beam search"},
@@ -253,16 +247,6 @@ static bool parse_stream(json_t *root, es_call *call, es_api_error *error)
     return parse_flag(options, "include_usage", &call->include_usage, error);
 }
 
-static bool parse_response_format(json_t *root, es_api_error *error)
-{
-    json_t *format = es_json_member(root, "response_format");
-    if (!format) return true;
-    json_t *type = es_json_member(format, "type");
-    if (json_is_string(type) && strcmp(json_string_value(type), "text") == 0) return true;
-    return es_api_refuse(error, "response_format",
-                         "response_format can only be {\"type\": \"text\"}: structured output is not there yet");
-}
-
 /* Without a seed each answer is another one. */
 static bool parse_seed(json_t *root, es_sampling *sampling, es_api_error *error)
 {
@@ -288,7 +272,7 @@ bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *c
         !parse_flag(root, "ignore_eos", &request->ignore_eos, error) ||
         !parse_flag(root, "return_token_ids", &call->return_token_ids, error) ||
         !parse_flag(root, "skip_special_tokens", &skip_special, error) || !parse_stream(root, call, error) ||
-        !parse_response_format(root, error))
+        !es_structured_parse(root, call, error))
         return false;
     request->keep_special = !skip_special;
     return true;

@@ -180,9 +180,22 @@ static void nonsense_is_refused_by_name(void **state)
         {ES_CALL_CHAT, "tools", "{" HELLO ",\"tools\":[1]}"},
         {ES_CALL_CHAT, "reasoning_effort", "{" HELLO ",\"reasoning_effort\":3}"},
         {ES_CALL_CHAT, "tool_choice", "{" HELLO ",\"tool_choice\":\"required\"}"},
-        {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}"},
+        {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"xml\"}}"},
         {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":\"json\"}"},
-        {ES_CALL_CHAT, "guided_json", "{" HELLO ",\"guided_json\":{}}"},
+        {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_schema\"}}"},
+        {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":"
+                                          "{\"not\":{}}}}}"},
+        {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_object\"},\"tools\":[{\"type\":"
+                                          "\"function\",\"function\":{\"name\":\"f\"}}]}"},
+        {ES_CALL_CHAT, "grammar", "{" HELLO ",\"grammar\":\"root ::= x\"}"},
+        {ES_CALL_CHAT, "grammar", "{" HELLO ",\"grammar\":\"root ::= root\"}"},
+        {ES_CALL_CHAT, "json_schema", "{" HELLO ",\"json_schema\":{\"type\":\"thing\"}}"},
+        {ES_CALL_CHAT, "json_schema", "{" HELLO ",\"json_schema\":{},\"response_format\":{\"type\":\"json_object\"}}"},
+        {ES_CALL_CHAT, "guided_json", "{" HELLO ",\"guided_json\":\"{\"}"},
+        {ES_CALL_CHAT, "guided_regex", "{" HELLO ",\"guided_regex\":\"(?=x)\"}"},
+        {ES_CALL_COMPLETION, "guided_choice", "{\"prompt\":\"x\",\"guided_choice\":[1]}"},
+        {ES_CALL_CHAT, "structured_outputs", "{" HELLO ",\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"b\"]}}"},
+        {ES_CALL_CHAT, "structured_outputs", "{" HELLO ",\"structured_outputs\":{\"lark\":\"a\"}}"},
         {ES_CALL_CHAT, "functions", "{" HELLO ",\"functions\":[{}]}"},
         {ES_CALL_CHAT, "model", "{" HELLO ",\"model\":7}"},
         {ES_CALL_CHAT, "temperature", "{" HELLO ",\"temperature\":-0.1}"},
@@ -237,6 +250,36 @@ static void nonsense_is_refused_by_name(void **state)
         assert_int_equal(error.status, 400);
         assert_string_equal(error.type, "invalid_request_error");
         assert_true(strlen(error.message) > 10);
+    }
+}
+
+/* Whatever a client calls it, it becomes a grammar that the request carries. */
+static void forms_of_answers_become_grammars(void **state)
+{
+    static const char *const asked[][2] = {
+        {"\"response_format\":{\"type\":\"json_object\"}", "root ::= json-object\n"},
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":{\"const\":7}}}",
+         "root ::= \"7\"\n"},
+        {"\"grammar\":\"root ::= [a-z]+\"", "root ::= [a-z]+"},
+        {"\"json_schema\":{\"type\":\"string\"}", "root ::= json-string\n"},
+        {"\"guided_json\":\"{\\\"const\\\":null}\"", "root ::= \"null\"\n"},
+        {"\"guided_regex\":\"ab?\"", "root ::= (\"\" \"a\" \"b\"? )\n"},
+        {"\"guided_choice\":[\"a\",\"b\\\"\"]", "root ::= \"a\" | \"b\\\"\"\n"},
+        {"\"structured_outputs\":{\"choice\":[\"a\"],\"json\":null}", "root ::= \"a\"\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        char body[512];
+        es_call call;
+        es_api_error error;
+        snprintf(body, sizeof body, "{\"prompt\":\"x\",%s}", asked[i][0]);
+        if (!parse(ES_CALL_COMPLETION, true, body, &call, &error)) fail_msg("%s: %s", body, error.message);
+        const es_request request = es_call_request(&call, 0);
+        assert_non_null(request.grammar);
+        assert_int_equal(request.grammar_bytes, strlen(request.grammar));
+        assert_null(request.grammar_after);
+        if (!strstr(request.grammar, asked[i][1])) fail_msg("%s became %s", asked[i][0], request.grammar);
+        es_call_free(&call);
     }
 }
 
@@ -301,6 +344,7 @@ int main(void)
         cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
         cmocka_unit_test_setup(prompts_come_in_four_shapes, open_fake),
         cmocka_unit_test_setup(nonsense_is_refused_by_name, open_fake),
+        cmocka_unit_test_setup(forms_of_answers_become_grammars, open_fake),
         cmocka_unit_test_setup(what_can_never_fit_is_refused_with_the_numbers, open_fake),
         cmocka_unit_test_setup(strict_servers_refuse_what_they_do_not_know, open_fake),
         cmocka_unit_test_setup(a_model_without_a_tokenizer_takes_numbers, open_fake),
