@@ -90,6 +90,7 @@ void es_answer_flush(es_answer *answer)
 {
     es_text *out = &answer->out;
     if (answer->connection && !out->failed) es_http_stream_write(answer->connection, out->data, out->bytes);
+    answer->sent = es_metrics_now(answer->metrics);
     es_text_clear(out);
 }
 
@@ -118,13 +119,17 @@ static void write_error(const es_answer *answer, const es_api_error *error, es_t
 static void send_error(es_answer *answer, const es_api_error *error)
 {
     const bool streaming = answer->streaming;
-    const es_ended how = streaming || error->status >= 500 ? ES_ENDED_FAILED : ES_ENDED_REFUSED;
+    const es_ended how = streaming || answer->beating || error->status >= 500 ? ES_ENDED_FAILED : ES_ENDED_REFUSED;
     if (streaming && answer->connection) answer->shape->fail(answer, error);
     es_http_connection *connection = release_connection(answer, how);
     if (!connection) return;
-    if (!streaming) es_metrics_reject(answer->metrics, error->status, error->code);
+    if (!streaming && !answer->beating) es_metrics_reject(answer->metrics, error->status, error->code);
     es_text out = {0};
     if (streaming) {
+        es_http_stream_end(connection);
+    } else if (answer->beating) {
+        write_error(answer, error, &out);
+        es_http_stream_write(connection, out.data, out.bytes);
         es_http_stream_end(connection);
     } else {
         char seconds[16];
@@ -197,6 +202,7 @@ void es_answer_start(es_answer *answer, es_call *call)
         return;
     }
     if (answer->call.ignored.bytes) es_http_add_header(answer->connection, "X-Evenshare-Ignored", answer->call.ignored.data);
+    answer->sent = es_metrics_now(answer->metrics);
     if (!answer->call.stream) return;
     answer->streaming = true;
     es_http_stream_begin(answer->connection, 200, ES_SSE_TYPE);
@@ -271,6 +277,11 @@ static void finish_answer(es_answer *answer)
         send_error(answer, &error);
         return;
     }
+    if (answer->beating) {
+        es_answer_flush(answer);
+        es_http_stream_end(release_connection(answer, ES_ENDED_WHOLE));
+        return;
+    }
     es_http_reply(release_connection(answer, ES_ENDED_WHOLE), 200, "application/json", answer->out.data, answer->out.bytes);
 }
 
@@ -313,12 +324,37 @@ static void on_error(es_answer *answer, size_t index, const es_event *event)
     es_answer_fail(answer, &error);
 }
 
+static void on_progress(es_answer *answer, size_t index, const es_event *event)
+{
+    es_choice *choice = &answer->choices[index];
+    choice->prompt_done = event->prompt_done;
+    if (!answer->streaming || !answer->call.return_progress || !answer->shape->progress || choice->tokens) return;
+    begin_choice(answer, index);
+    answer->shape->progress(answer, index, event);
+}
+
+void es_answer_keep_alive(es_answer *answer, uint64_t most)
+{
+    if (!answer->connection || !answer->choices || es_metrics_now(answer->metrics) - answer->sent < most) return;
+    if (answer->streaming) {
+        es_sse_comment(&answer->out, "waiting");
+    } else if (answer->call.heartbeat) {
+        /* the status is said before the answer is known: so not before the first silence has lasted */
+        if (!answer->beating) es_http_stream_begin(answer->connection, 200, "application/json");
+        answer->beating = true;
+        es_text_putc(&answer->out, '\n');
+    } else {
+        return;
+    }
+    es_answer_flush(answer);
+}
+
 void es_answer_event(es_answer *answer, const es_event *event)
 {
     const size_t index = (size_t)(event->request & ((1u << CHOICE_BITS) - 1));
     if (answer->finished || index >= answer->choice_count) return;
     switch (event->kind) {
-    case ES_EVENT_PROGRESS: answer->choices[index].prompt_done = event->prompt_done; break;
+    case ES_EVENT_PROGRESS: on_progress(answer, index, event); break;
     case ES_EVENT_TOKEN: on_token(answer, index, event); break;
     case ES_EVENT_DONE: on_done(answer, index, event); break;
     case ES_EVENT_ERROR: on_error(answer, index, event); break;

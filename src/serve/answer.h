@@ -43,6 +43,8 @@ typedef struct es_shape {
     void (*fail)(es_answer *answer, const es_api_error *error); /**< nothing more will come */
     json_t *(*whole)(const es_answer *answer);                  /**< the reply that is no stream */
     json_t *(*error)(const es_api_error *error);                /**< the body of one that is an error */
+    /** How far the prompt of a choice is, after `begin`; NULL: this API has no word for it. */
+    void (*progress)(es_answer *answer, size_t choice, const es_event *event);
 } es_shape;
 
 struct es_answer {
@@ -56,7 +58,9 @@ struct es_answer {
     es_call call; /**< valid once `choices` is set */
     es_choice *choices;
     size_t choice_count, ended;
-    bool streaming; /**< the reply's head is out */
+    bool streaming; /**< the reply's head is out, and it is a stream */
+    bool beating;   /**< the reply's head is out, and white space; the JSON follows */
+    uint64_t sent;  /**< when something was last sent, on the metrics' clock */
     bool finished;
     int64_t created;
     char id[48];
@@ -78,6 +82,9 @@ void es_answer_start(es_answer *answer, es_call *call);
 void es_answer_event(es_answer *answer, const es_event *event);
 void es_answer_fail(es_answer *answer, const es_api_error *error);
 void es_answer_abandon(es_answer *answer);
+/** Send a sign of life when nothing was sent for `most` nanoseconds: a comment into a stream, white space where the call asked
+ *  for a heartbeat. */
+void es_answer_keep_alive(es_answer *answer, uint64_t most);
 
 /** An event of a stream, `name` NULL: one without a name. Takes over `json`. */
 void es_answer_send(es_answer *answer, const char *name, json_t *json);

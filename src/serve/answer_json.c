@@ -286,6 +286,21 @@ static void end(es_answer *answer, size_t choice)
     es_answer_send(answer, NULL, make_chunk(answer, choice, END));
 }
 
+/* As llama.cpp's server sends it: a chunk without text, and `prompt_progress` beside its choices. */
+static void progress(es_answer *answer, size_t index, const es_event *event)
+{
+    const es_call *call = &answer->call;
+    const uint64_t passed = es_metrics_now(answer->metrics) - answer->began;
+    json_t *told = json_object();
+    json_object_set_new(told, "total", json_integer((json_int_t)call->prompts[index / (size_t)call->n].count));
+    json_object_set_new(told, "cache", json_integer(event->cached_tokens));
+    json_object_set_new(told, "processed", json_integer(event->prompt_done));
+    json_object_set_new(told, "time_ms", json_integer((json_int_t)(passed / 1000000)));
+    json_t *chunk = make_chunk(answer, index, BEGIN);
+    json_object_set_new(chunk, "prompt_progress", told);
+    es_answer_send(answer, NULL, chunk);
+}
+
 static void finish(es_answer *answer)
 {
     if (answer->call.include_usage) {
@@ -352,4 +367,4 @@ static json_t *whole(const es_answer *answer)
     return reply;
 }
 
-const es_shape es_shape_openai = {begin, more, end, finish, fail, whole, es_api_error_json};
+const es_shape es_shape_openai = {begin, more, end, finish, fail, whole, es_api_error_json, progress};

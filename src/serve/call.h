@@ -53,7 +53,8 @@ typedef struct es_call {
     es_prompt *prompts;
     size_t prompt_count;
     int n;
-    bool stream, include_usage, return_token_ids;
+    bool stream, include_usage, return_token_ids, return_progress;
+    bool heartbeat; /**< white space before a reply that takes long */
     es_answer_format format; /**< chat: how the answer is taken apart */
     bool one_call;      /**< the answer ends with its first call of a tool */
     es_text ignored;    /**< names of parameters that nobody here knows, comma-separated */

@@ -41,6 +41,7 @@ static const struct {
     {"documents", CHAT}, {"prompt", COMPLETION}, {"echo", COMPLETION}, {"suffix", COMPLETION}, {"best_of", COMPLETION},
     {"skip_special_tokens", BOTH}, {"grammar", BOTH}, {"json_schema", BOTH}, {"structured_outputs", BOTH},
     {"guided_json", BOTH}, {"guided_regex", BOTH}, {"guided_choice", BOTH}, {"guided_grammar", BOTH},
+    {"return_progress", BOTH}, {"heartbeat", BOTH},
     /* accepted without effect */
     {"user", BOTH}, {"metadata", BOTH}, {"store", BOTH}, {"service_tier", BOTH}, {"safety_identifier", BOTH},
     {"prompt_cache_key", BOTH}, {"prompt_cache_retention", BOTH}, {"prediction", BOTH}, {"verbosity", CHAT},
@@ -271,6 +272,8 @@ bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *c
         !parse_logit_bias(context, root, call, error) || !parse_logprobs(root, call, error) ||
         !parse_flag(root, "ignore_eos", &request->ignore_eos, error) ||
         !parse_flag(root, "return_token_ids", &call->return_token_ids, error) ||
+        !parse_flag(root, "return_progress", &call->return_progress, error) ||
+        !parse_flag(root, "heartbeat", &call->heartbeat, error) ||
         !parse_flag(root, "skip_special_tokens", &skip_special, error) || !parse_stream(root, call, error) ||
         !es_structured_parse(root, call, error))
         return false;

@@ -27,6 +27,7 @@ es_server_options es_server_default_options(void)
     return (es_server_options){
         .host = "127.0.0.1",
         .port = 8080,
+        .keep_alive = 10,
         .grace = 30,
         .max_connections = 4096,
         .workers = 2,
@@ -121,6 +122,17 @@ static void on_mail(evutil_socket_t fd, short what, void *self)
     const int stops = atomic_load(&server->stops);
     if (stops > 0) begin_stop(server);
     if (stops > 1) event_base_loopbreak(server->base);
+}
+
+/* Long waits are long for clients and for what lies between: a sign of life keeps them. */
+static void on_keep_alive(evutil_socket_t fd, short what, void *self)
+{
+    (void)fd, (void)what;
+    es_server *server = self;
+    /* looked at four times as often as it is due */
+    const uint64_t most = (uint64_t)(server->options.keep_alive * 0.75e9);
+    for (size_t i = 0; i < ES_ANSWER_BUCKETS; i++)
+        for (es_answer *answer = server->answers[i]; answer; answer = answer->next) es_answer_keep_alive(answer, most);
 }
 
 /* ---- the end ---- */
@@ -296,15 +308,22 @@ es_status es_server_check_options(const es_server_options *options)
 
 static es_status make_events(es_server *server)
 {
+    const double quarter = server->options.keep_alive / 4;
+    const struct timeval look = {(long)quarter, (long)((quarter - (double)(long)quarter) * 1e6)};
     server->base = event_base_new();
     if (!server->base) return es_fail(ES_NO_MEMORY, "no event loop could be made");
     server->mail = event_new(server->base, es_inbox_fd(server->inbox), EV_READ | EV_PERSIST, on_mail, server);
     server->grace = evtimer_new(server->base, on_grace_over, server);
     server->accept_again = evtimer_new(server->base, on_accept_again, server);
-    if (!server->mail || !server->grace || !server->accept_again || event_add(server->mail, NULL) != 0)
+    server->keep_alive = event_new(server->base, -1, EV_PERSIST, on_keep_alive, server);
+    if (!server->mail || !server->grace || !server->accept_again || !server->keep_alive ||
+        event_add(server->mail, NULL) != 0 || event_add(server->keep_alive, &look) != 0)
         return es_fail(ES_NO_MEMORY, "no event could be made");
-    const int numbers[] = {SIGTERM, SIGINT};
-    for (size_t i = 0; server->options.signals && i < 2; i++) {
+    const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; server->options.signals && i < 3; i++) {
+        struct sigaction before;
+        /* nohup: whoever started it wants it to survive the terminal */
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN && numbers[i] == SIGHUP) continue;
         server->signals[i] = evsignal_new(server->base, numbers[i], on_signal, server);
         if (!server->signals[i] || event_add(server->signals[i], NULL) != 0)
             return es_fail(ES_NO_MEMORY, "no signal handler could be set");
@@ -385,7 +404,8 @@ void es_server_close(es_server *server)
     close_listeners(server);
     es_workers_close(server->workers);
     if (server->inbox) es_inbox_take(server->inbox, on_letter, on_engine_event, server);
-    struct event *const events[] = {server->mail, server->grace, server->accept_again, server->signals[0], server->signals[1]};
+    struct event *const events[] = {server->mail,       server->grace,      server->accept_again, server->keep_alive,
+                                    server->signals[0], server->signals[1], server->signals[2]};
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         if (events[i]) event_free(events[i]);
     if (server->base) event_base_free(server->base);

@@ -29,10 +29,11 @@ typedef struct es_server_options {
     const char *reasoning_parser; /**< es_reasoning_form_parse(); NULL = by the chat template */
     const char *tool_parser;      /**< es_tool_form_parse(); NULL = by the chat template */
     const char *cors;        /**< origin of web pages that may use the API, "*" for any; NULL = none */
+    double keep_alive;       /**< longest silence towards a client that waits, in seconds */
     double grace;            /**< seconds for accepted requests to end after a stop */
     int max_connections;
     int workers;             /**< threads that read requests */
-    bool signals;            /**< SIGTERM and SIGINT stop it: the first gracefully, the second at once */
+    bool signals;            /**< SIGTERM, SIGINT and SIGHUP stop it: the first gracefully, the second at once */
     es_http_settings http;
 } es_server_options;
 

@@ -22,7 +22,7 @@ struct es_server {
     struct event_base *base;
     struct evconnlistener *listeners[ES_LISTENERS_MAX];
     size_t listener_count;
-    struct event *mail, *grace, *accept_again, *signals[2];
+    struct event *mail, *grace, *accept_again, *keep_alive, *signals[3];
     es_http_group http;
     es_metrics metrics;
     es_inbox *inbox;
