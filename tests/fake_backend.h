@@ -214,7 +214,7 @@ static es_backend fake_open(fake_backend *fake)
         .step_microseconds = 200, .capacity = FAKE_MAX};
     pthread_mutex_init(&fake->lock, NULL);
     return (es_backend){fake, fake_info, fake_render, fake_encode, fake_piece, fake_listen, fake_submit, fake_cancel,
-                        fake_stats};
+                        fake_stats, NULL};
 }
 
 static inline void fake_start(fake_backend *fake)

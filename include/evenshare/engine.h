@@ -73,7 +73,7 @@ typedef struct es_engine_options {
 
 /** What the engine made of its options. */
 typedef struct es_engine_info {
-    int threads, parallel, chunk, page;
+    int threads, parallel, chunk, page, queue;
     int64_t context;             /**< most tokens of one sequence */
     int64_t pages;               /**< KV pages in all */
     size_t memory;               /**< bytes allocated when it opened, weights not counted */
@@ -126,7 +126,7 @@ typedef struct es_event {
     es_event_kind kind;
     uint64_t request;
     /* progress */
-    int64_t prompt_done;          /**< prompt tokens computed or found in a cache */
+    int64_t prompt_done;          /**< prompt tokens computed or found in a cache; also prompt_tokens and cached_tokens */
     /* token */
     es_token token;
     const char *text;             /**< characters that this token completed, stop strings already cut off; may be empty */
@@ -137,7 +137,7 @@ typedef struct es_event {
     /* done (text: what was still held back) */
     es_finish finish;
     const char *stop_string;      /**< the stop string that ended it, or NULL */
-    /* done and error */
+    /* done and error (the first two: progress as well) */
     int64_t prompt_tokens, cached_tokens, completion_tokens;
     double prompt_seconds, completion_seconds;
     /* error */
@@ -186,6 +186,9 @@ es_status es_engine_open(const es_model *model, const es_engine_options *options
 void es_engine_close(es_engine *engine);
 const es_engine_info *es_engine_get_info(const es_engine *engine);
 
+/** What es_engine_submit() would say of a request to an engine whose sequences have at most `context` tokens: all its refusals
+ *  but ES_BUSY and ES_NO_MEMORY. Any thread; needs no engine. */
+es_status es_request_check(const es_model *model, int64_t context, const es_request *request);
 /** Submit a request. ES_INVALID (a token out of range, ...), ES_TOO_LONG (prompt and max_tokens can never fit),
  *  ES_BUSY (queue full). After ES_OK exactly one done or error event follows. */
 es_status es_engine_submit(es_engine *engine, const es_request *request, uint64_t *id);
@@ -205,6 +208,10 @@ typedef struct es_engine_stats {
     uint64_t recomputed_tokens;      /**< rows computed anew for sequences that came back */
     double last_step_seconds;
     double step_budget_seconds;      /**< 0: no bound */
+    /* the step that is being computed, for whoever watches over it */
+    double step_seconds;             /**< how long it has run so far; 0: none is */
+    int32_t step_sequences, step_rows, step_prompt_rows;
+    int64_t step_depth;              /**< tokens before its deepest row */
 } es_engine_stats;
 es_engine_stats es_engine_get_stats(const es_engine *engine);
 

@@ -29,6 +29,7 @@ typedef enum es_status {
     ES_IO = -8,          /**< the operating system refused a read, a write or a socket */
     ES_CANCELLED = -9,   /**< stopped because someone asked */
     ES_INTERNAL = -10,   /**< a promise inside the engine was broken: a bug */
+    ES_UNAVAILABLE = -11, /**< what should answer is being started anew: try again later */
 } es_status;
 
 /** The sentence for the last failure on the calling thread; "" when there was none. Valid until the next failure. */

@@ -63,6 +63,7 @@ const char *es_status_name(es_status status)
     case ES_IO: return "io";
     case ES_CANCELLED: return "cancelled";
     case ES_INTERNAL: return "internal";
+    case ES_UNAVAILABLE: return "unavailable";
     }
     return "unknown";
 }
@@ -80,7 +81,8 @@ int es_status_exit_code(es_status status)
     case ES_BUSY:
     case ES_IO:
     case ES_CANCELLED:
-    case ES_INTERNAL: return 1;
+    case ES_INTERNAL:
+    case ES_UNAVAILABLE: return 1;
     }
     return 1;
 }

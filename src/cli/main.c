@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
+#include "cli/serve.h"
 
 static const es_command *const commands[] = {
     &es_command_run,
@@ -81,6 +81,7 @@ int main(int argc, char **argv)
         else puts("evenshare " ES_VERSION);
         return finish(0);
     }
+    if (strcmp(name, ES_SERVE_ENGINE) == 0) return es_serve_engine_main(argc - 1, argv + 1);
     const bool help = strcmp(name, "help") == 0;
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || (help && argc == 2)) {
         print_help(stdout);

@@ -1,8 +1,9 @@
 /* serve.c: a model behind an OpenAI-style HTTP API.
  *
- * Opens the model, the engine over it and the server in front (src/serve/README.md walks on from there), says where it is
- * reached, and serves until a signal. */
+ * Opens the model's words, starts the engine in a process of its own (serve_engine.c) and puts the server in front
+ * (src/serve/README.md walks on from there), says where it is reached, and serves until a signal. */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,51 +14,52 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/gate.h"
-#include "cli/settings.h"
+#include "cli/serve.h"
+#include "serve/backend_process.h"
 #include "serve/server.h"
 
-typedef struct settings {
-    es_model_settings model;
-    es_engine_settings engine;
-    const char *host, *alias, *key_file, *cors, *reasoning_parser, *tool_parser;
-    int64_t port;
-    double grace;
-    es_option_list keys;
-    bool no_auth, strict, json;
-} settings;
-
 static const es_option own[] = {
-    {"host", 0, ES_OPTION_TEXT, "ADDRESS", offsetof(settings, host), .fallback = "127.0.0.1",
+    {"host", 0, ES_OPTION_TEXT, "ADDRESS", offsetof(es_serve_settings, host), .fallback = "127.0.0.1",
      .help = "where to listen; an address that other machines reach needs --api-key or --no-auth"},
-    {"port", 'p', ES_OPTION_INT, "N", offsetof(settings, port), .fallback = "8080", .min = 0, .max = 65535,
+    {"port", 'p', ES_OPTION_INT, "N", offsetof(es_serve_settings, port), .fallback = "8080", .min = 0, .max = 65535,
      .help = "port to listen on; 0 takes a free one"},
-    {"alias", 'a', ES_OPTION_TEXT, "NAME", offsetof(settings, alias), .help = "the model's name in the API [the model's own]"},
-    {"api-key", 0, ES_OPTION_LIST, "KEY", offsetof(settings, keys),
+    {"alias", 'a', ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, alias), .help = "the model's name in the API [the model's own]"},
+    {"api-key", 0, ES_OPTION_LIST, "KEY", offsetof(es_serve_settings, keys),
      .help = "a key that requests must carry; may be given several times (others on this machine can see it: prefer a file)"},
-    {"api-key-file", 0, ES_OPTION_TEXT, "FILE", offsetof(settings, key_file), .environment = "ES_API_KEY_FILE",
+    {"api-key-file", 0, ES_OPTION_TEXT, "FILE", offsetof(es_serve_settings, key_file), .environment = "ES_API_KEY_FILE",
      .help = "file with one such key on each line"},
-    {"no-auth", 0, ES_OPTION_FLAG, NULL, offsetof(settings, no_auth),
+    {"no-auth", 0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, no_auth),
      .help = "let everyone who reaches the address use the server without a key"},
-    {"strict", 0, ES_OPTION_FLAG, NULL, offsetof(settings, strict),
+    {"strict", 0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, strict),
      .help = "refuse parameters and model names that are not known, instead of ignoring them"},
-    {"reasoning-parser", 0, ES_OPTION_TEXT, "NAME", offsetof(settings, reasoning_parser), .fallback = "auto",
+    {"reasoning-parser", 0, ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, reasoning_parser), .fallback = "auto",
      .help = "how reasoning is told from the answer: auto (by the chat template), think (<think>...</think>) or none"},
-    {"tool-parser", 0, ES_OPTION_TEXT, "NAME", offsetof(settings, tool_parser), .fallback = "auto",
+    {"tool-parser", 0, ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, tool_parser), .fallback = "auto",
      .help = "how calls of tools are found: auto (by the chat template), xml (Qwen3.5, Qwen3-Coder), hermes, llama or none"},
-    {"cors", 0, ES_OPTION_TEXT, "ORIGIN", offsetof(settings, cors),
+    {"cors", 0, ES_OPTION_TEXT, "ORIGIN", offsetof(es_serve_settings, cors),
      .help = "origin whose web pages may use the API (https://chat.example), or * for any"},
-    {"grace", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(settings, grace), .fallback = "30", .min = 0, .max = 1e6,
+    {"grace", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, grace), .fallback = "30", .min = 0, .max = 1e6,
      .help = "how long accepted requests may take to end after SIGTERM"},
-    {"json", 0, ES_OPTION_FLAG, NULL, offsetof(settings, json),
+    {"queue", 0, ES_OPTION_INT, "N", offsetof(es_serve_settings, queue), .min = 1, .max = 1 << 20,
+     .help = "requests that may wait for a place; more are turned away [1024]"},
+    {"step-deadline", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, step_deadline), .min = 0, .max = 1e6,
+     .help = "a step that takes longer is given up: the engine is killed and started anew; 0 is never [a hundred step budgets, 30 "
+             "at least]"},
+    {"keep-alive", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, keep_alive), .fallback = "10", .min = 0.01, .max = 1e6,
+     .help = "longest silence of a stream that waits for its next token"},
+    {"one-process", 0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, one_process),
+     .help = "run the engine inside the server, for debugging: what ends one ends both"},
+    {"json", 0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, json),
      .help = "when ready, print one line of JSON with the address to standard output"},
     {0}};
 static const es_option_group groups[] = {
-    {"Model", es_model_options, offsetof(settings, model)},
+    {"Model", es_model_options, offsetof(es_serve_settings, model)},
     {"Server", own, 0},
-    {"Engine", es_engine_option_rows, offsetof(settings, engine)},
+    {"Engine", es_engine_option_rows, offsetof(es_serve_settings, engine)},
     {0}};
 
 enum { KEYS_MAX = 1024, KEY_FILE_MAX = 1 << 20 };
+#define CLOSE_SECONDS 10.0 /* for the engine's process to end by itself */
 
 /* The keys of the command line and of the file, whose text they point into. */
 typedef struct key_ring {
@@ -66,7 +68,7 @@ typedef struct key_ring {
     char *text;
 } key_ring;
 
-static es_status read_keys(const settings *s, key_ring *ring)
+static es_status read_keys(const es_serve_settings *s, key_ring *ring)
 {
     for (size_t i = 0; i < s->keys.count; i++) ring->keys[ring->count++] = s->keys.items[i];
     if (!s->key_file) return ES_OK;
@@ -93,37 +95,57 @@ static void raise_descriptor_limit(void)
 
 /* What is open; closed in the order that keeps every pointer alive while it can be used. */
 typedef struct service {
+    es_serve_engine engine; /* with --one-process */
     es_model *model;
-    es_engine *engine;
-    es_backend backend;
+    es_backend text, backend;
+    es_engine_info info;
     es_server *server;
 } service;
 
-static es_status open_service(const settings *s, const es_server_options *options, service *out)
+/* This program again, with the same arguments but another command. */
+static es_status open_process(const es_serve_settings *s, char *const *command, service *out)
 {
-    es_engine_options engine_options;
-    ES_TRY(es_engine_settings_apply(&s->engine, &engine_options));
+    ES_TRY(es_model_open(s->model.path, &out->model));
+    ES_TRY(es_backend_open_text(out->model, &out->text));
+    const double deadline = isnan(s->step_deadline) ? 0 : s->step_deadline > 0 ? s->step_deadline : -1;
+    const es_process_options options = {
+        .text = &out->text, .check = es_backend_check_text, .command = command, .step_deadline = deadline};
+    return es_backend_open_process(&options, &out->info, &out->backend);
+}
+
+static es_status open_here(const es_serve_settings *s, service *out)
+{
+    ES_TRY(es_serve_engine_open(s, &out->engine));
+    out->backend = out->engine.backend;
+    out->info = *es_engine_get_info(out->engine.engine);
+    return ES_OK;
+}
+
+static es_status open_service(const es_serve_settings *s, const es_server_options *options, char *const *command, service *out)
+{
+    es_engine_options unused;
+    ES_TRY(es_engine_settings_apply(&s->engine, &unused));
     ES_TRY(es_server_check_options(options));
     ES_TRY(es_gate_kernels(s->engine.allow_slow));
-    ES_TRY(es_model_open(s->model.path, &out->model));
-    ES_TRY(es_engine_open(out->model, &engine_options, &out->engine));
-    ES_TRY(es_backend_open_engine(out->model, out->engine, &out->backend));
+    ES_TRY(s->one_process ? open_here(s, out) : open_process(s, command, out));
     return es_server_open(&out->backend, options, &out->server);
 }
 
 static void close_service(service *open)
 {
-    if (open->engine) es_engine_close(open->engine);
+    if (open->engine.model) es_serve_engine_stop(&open->engine);
+    else es_backend_close_process(&open->backend, CLOSE_SECONDS);
     es_server_close(open->server);
-    es_backend_close_engine(&open->backend);
+    es_serve_engine_close(&open->engine);
+    es_backend_close_text(&open->text);
     if (open->model) es_model_close(open->model);
 }
 
-static void announce(const settings *s, const service *open)
+static void announce(const es_serve_settings *s, const service *open)
 {
     const char *url = es_server_url(open->server);
-    const char *name = s->alias ? s->alias : es_model_get_info(open->model)->name;
-    const es_engine_info *info = es_engine_get_info(open->engine);
+    const char *name = s->alias ? s->alias : open->backend.info(open->backend.self)->model;
+    const es_engine_info *info = &open->info;
     es_log(ES_LOG_NOTICE, "%s at %s/v1, %lld tokens of context, %d sequences at once (Ctrl-C stops)", name, url,
            (long long)info->context, info->parallel);
     es_log(ES_LOG_NOTICE, "numeric mode %s on %s, %d threads; a decode step takes %.1f ms, the step budget is %.0f ms%s",
@@ -138,14 +160,27 @@ static void announce(const settings *s, const service *open)
     fflush(stdout);
 }
 
+/* "serve ARGUMENTS" becomes "evenshare engine ARGUMENTS"; the array is the caller's to free. */
+static char **engine_command(int argc, char **argv)
+{
+    static char program[] = "evenshare", engine[] = ES_SERVE_ENGINE;
+    char **command = calloc((size_t)argc + 2, sizeof *command);
+    if (!command) return NULL;
+    command[0] = program;
+    command[1] = engine;
+    for (int i = 1; i < argc; i++) command[i + 1] = argv[i];
+    return command;
+}
+
 static int serve(int argc, char **argv)
 {
-    settings s;
+    es_serve_settings s;
     const int done = es_options_parse(&es_command_serve, argc, argv, &s);
     if (done != ES_GO_ON) return done;
     key_ring ring = {.count = 0};
     service open = {0};
-    es_status status = read_keys(&s, &ring);
+    char **command = engine_command(argc, argv);
+    es_status status = command ? read_keys(&s, &ring) : es_fail(ES_NO_MEMORY, "no memory for the engine's arguments");
     es_server_options options = es_server_default_options();
     options.host = s.host;
     options.port = (int)s.port;
@@ -159,14 +194,16 @@ static int serve(int argc, char **argv)
     options.tool_parser = s.tool_parser;
     options.grace = s.grace;
     options.signals = true;
+    options.keep_alive = s.keep_alive;
     raise_descriptor_limit();
-    if (status == ES_OK) status = open_service(&s, &options, &open);
+    if (status == ES_OK) status = open_service(&s, &options, command, &open);
     if (status == ES_OK) {
         announce(&s, &open);
         status = es_server_run(open.server);
     }
     const int code = status == ES_OK ? 0 : es_command_fail(&es_command_serve, status);
     close_service(&open);
+    free(command);
     free(ring.text);
     return code;
 }
@@ -176,5 +213,8 @@ const es_command es_command_serve = {
     "The API is at /v1 under the address printed when the server is ready (docs/api.md). It listens to this machine only,\n"
     "unless --host says otherwise.\n"
     "\n"
-    "SIGTERM and SIGINT let accepted requests end (--grace), a second one ends them at once.",
+    "SIGTERM, SIGINT and SIGHUP let accepted requests end (--grace), a second one ends them at once.\n"
+    "\n"
+    "The engine runs in a process of its own. When it dies, or a step passes its deadline, every accepted request gets an\n"
+    "error and the engine is started anew; /health says so meanwhile.",
     groups, serve};

@@ -157,6 +157,7 @@ static es_status build(es_engine *engine, es_engine_options *o)
     engine->info.parallel = o->parallel;
     engine->info.chunk = o->chunk;
     engine->info.page = o->page;
+    engine->info.queue = o->queue;
     engine->info.numeric = o->numeric;
     engine->info.fingerprint = engine->fingerprint;
     engine->queue = o->queue;
@@ -340,6 +341,7 @@ void es_engine_wait(es_engine *engine, uint64_t id)
 es_engine_stats es_engine_get_stats(const es_engine *engine)
 {
     const es_engine_counters *c = &engine->counters;
+    const uint64_t began = atomic_load(&c->step_began), now = es_clock_now(&engine->clock);
     return (es_engine_stats){
         .steps = atomic_load(&c->steps), .prompt_tokens = atomic_load(&c->prompt_tokens),
         .completion_tokens = atomic_load(&c->completion_tokens), .finished = atomic_load(&c->finished),
@@ -350,5 +352,8 @@ es_engine_stats es_engine_get_stats(const es_engine *engine)
         .pages_used = atomic_load(&c->pages_used), .pages_total = engine->info.pages,
         .last_step_seconds = (double)atomic_load(&c->step_nanoseconds) * 1e-9,
         .step_budget_seconds = engine->info.step_budget,
+        .step_seconds = began && now > began ? (double)(now - began) * 1e-9 : 0,
+        .step_sequences = atomic_load(&c->step_sequences), .step_rows = atomic_load(&c->step_rows),
+        .step_prompt_rows = atomic_load(&c->step_prompt_rows), .step_depth = atomic_load(&c->step_depth),
     };
 }

@@ -21,6 +21,9 @@ typedef struct es_engine_counters {
     _Atomic int32_t running, waiting;
     _Atomic int64_t pages_used, pages_held;
     _Atomic uint64_t step_nanoseconds;
+    _Atomic uint64_t step_began; /* on the engine's clock; 0: between steps */
+    _Atomic int32_t step_sequences, step_rows, step_prompt_rows;
+    _Atomic int64_t step_depth;
 } es_engine_counters;
 
 struct es_engine {
@@ -42,6 +45,7 @@ struct es_engine {
     int queue;
 
     /* The engine's thread alone. */
+    uint64_t overrun_told; /**< when a step that overran its budget was last logged */
     es_sequence **running;      /**< [parallel], oldest first */
     int32_t running_count;
     es_sequence *waiting, **waiting_tail; /**< admitted in order */

@@ -12,15 +12,15 @@
 #define MOST_AFTER_BYTES 64
 #define PIECE_ROOM 8192 /* most bytes that one token can add to the text */
 
-static es_status check_request(const es_request *r, const es_sequence_limits *limits)
+es_status es_request_check(const es_model *model, int64_t context, const es_request *r)
 {
-    const int32_t vocabulary = limits->model->config.vocabulary;
+    const int32_t vocabulary = model->config.vocabulary;
     if (r->prompt_count == 0) return es_fail(ES_INVALID, "the prompt is empty; it needs at least one token");
-    if (r->prompt_count > (size_t)limits->context || (int64_t)r->prompt_count + (r->max_tokens > 0) > limits->context)
-        return es_fail(ES_TOO_LONG, "the prompt has %zu tokens, and the context holds %" PRId64, r->prompt_count, limits->context);
-    if (r->max_tokens > limits->context - (int64_t)r->prompt_count)
+    if (r->prompt_count > (size_t)context || (int64_t)r->prompt_count + (r->max_tokens > 0) > context)
+        return es_fail(ES_TOO_LONG, "the prompt has %zu tokens, and the context holds %" PRId64, r->prompt_count, context);
+    if (r->max_tokens > context - (int64_t)r->prompt_count)
         return es_fail(ES_TOO_LONG, "the prompt has %zu tokens and up to %" PRId64 " more are asked for; the context holds %" PRId64,
-                       r->prompt_count, r->max_tokens, limits->context);
+                       r->prompt_count, r->max_tokens, context);
     for (size_t i = 0; i < r->prompt_count; i++)
         if (r->prompt[i] < 0 || r->prompt[i] >= vocabulary)
             return es_fail(ES_INVALID, "token %zu of the prompt is %d; the vocabulary has tokens 0 to %d", i, r->prompt[i],
@@ -35,9 +35,9 @@ static es_status check_request(const es_request *r, const es_sequence_limits *li
         if (bytes == 0 || bytes > MOST_STOP_BYTES)
             return es_fail(ES_INVALID, "stop string %zu has %zu bytes; 1 to %d are possible", i, bytes, MOST_STOP_BYTES);
     }
-    if (r->stop_count && !es_model_tokenizer(limits->model))
+    if (r->stop_count && !es_model_tokenizer(model))
         return es_fail(ES_UNSUPPORTED, "stop strings need a tokenizer, and the model has none");
-    if (r->grammar && !es_model_tokenizer(limits->model))
+    if (r->grammar && !es_model_tokenizer(model))
         return es_fail(ES_UNSUPPORTED, "a grammar needs a tokenizer, and the model has none");
     if (r->grammar_after && (strlen(r->grammar_after) == 0 || strlen(r->grammar_after) > MOST_AFTER_BYTES))
         return es_fail(ES_INVALID, "grammar_after has %zu bytes; 1 to %d are possible", strlen(r->grammar_after), MOST_AFTER_BYTES);
@@ -66,7 +66,7 @@ static void copy_into(carver *c, const void *source, size_t count, size_t size, 
     *place = copy;
 }
 
-/* The request's lists move into the block; sizes were bounded by check_request(). */
+/* The request's lists move into the block; sizes were bounded by es_request_check(). */
 static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, int64_t pages)
 {
     es_sequence *s = carve(c, 1, sizeof *s);
@@ -135,7 +135,7 @@ int64_t es_sequence_until(const es_sequence *s, bool recurrent)
 
 es_status es_sequence_open(const es_request *request, const es_sequence_limits *limits, es_sequence **sequence)
 {
-    ES_TRY(check_request(request, limits));
+    ES_TRY(es_request_check(limits->model, limits->context, request));
     es_request r = *request;
     const int64_t rest = limits->context - (int64_t)r.prompt_count;
     const int64_t promise = r.max_tokens >= 0 ? r.max_tokens : limits->reserve < rest ? limits->reserve : rest;

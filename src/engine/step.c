@@ -3,7 +3,11 @@
 
 #include <string.h>
 
+#include "base/log.h"
+
 #define LEAST_BUDGET 0.020
+#define OVERRUN 10.0        /* budgets; a step past that is told of */
+#define TELL_AGAIN 10e9     /* nanoseconds between two such lines */
 
 static double seconds(uint64_t from, uint64_t to)
 {
@@ -221,7 +225,8 @@ static es_status advance_prompts(es_engine *engine)
         s->step_rows = 0;
         if (moved && s->computed < s->count) ES_TRY(checkpoint(engine, s));
         if (moved && s->request.progress && s->count == s->prompt_count) {
-            es_event event = {.kind = ES_EVENT_PROGRESS, .prompt_done = s->computed, .text = ""};
+            es_event event = {.kind = ES_EVENT_PROGRESS, .prompt_done = s->computed, .text = "",
+                              .prompt_tokens = s->prompt_count, .cached_tokens = s->cached};
             send(s, &event);
         }
         if (s->computed == s->prompt_count && s->request.max_tokens == 0)
@@ -267,6 +272,33 @@ static void follow_decode_time(es_engine *engine)
                                                                : usual;
 }
 
+/* What is being computed, where a watcher sees it even if this step never ends. */
+static void show_step(es_engine *engine, uint64_t start, const es_batch *batch, int64_t prompt_rows)
+{
+    es_engine_counters *c = &engine->counters;
+    int64_t depth = 0;
+    for (int32_t i = 0; i < batch->spans; i++)
+        if (batch->span[i].start > depth) depth = batch->span[i].start;
+    atomic_store(&c->step_sequences, batch->spans);
+    atomic_store(&c->step_rows, batch->rows);
+    atomic_store(&c->step_prompt_rows, (int32_t)prompt_rows);
+    atomic_store(&c->step_depth, depth);
+    atomic_store(&c->step_began, start);
+}
+
+/* Says what a step was doing that took many times its budget: how much of what, never whose or which words. */
+static void tell_overrun(es_engine *engine, double took, uint64_t now)
+{
+    const es_engine_counters *c = &engine->counters;
+    const double budget = engine->scheduler.budget;
+    if (budget <= 0 || took < OVERRUN * budget) return;
+    if (engine->overrun_told && (double)(now - engine->overrun_told) < TELL_AGAIN) return;
+    engine->overrun_told = now;
+    es_log(ES_LOG_NOTICE, "a step took %.0f ms, %.0f times its budget of %.0f ms: %d sequences, %d rows (%d of prompts), depth %lld",
+           took * 1e3, took / budget, budget * 1e3, atomic_load(&c->step_sequences), atomic_load(&c->step_rows),
+           atomic_load(&c->step_prompt_rows), (long long)atomic_load(&c->step_depth));
+}
+
 void es_engine_step(es_engine *engine)
 {
     const uint64_t start = es_clock_now(&engine->clock);
@@ -278,14 +310,17 @@ void es_engine_step(es_engine *engine)
                            ? ES_OK
                            : es_fail(ES_INTERNAL, "none of %d sequences can go on", engine->running_count);
     lay_out(engine, &batch);
+    if (status == ES_OK) show_step(engine, start, &batch, prompt_rows);
     if (status == ES_OK) status = es_device_submit(engine->device, &engine->network.body, &batch);
     if (status == ES_OK) status = read_outputs(engine, &batch);
     if (status == ES_OK) status = advance_prompts(engine);
+    atomic_store(&engine->counters.step_began, 0);
     if (status != ES_OK) {
         fail_all(engine, status);
         return;
     }
-    const uint64_t took = es_clock_now(&engine->clock) - start;
+    const uint64_t now = es_clock_now(&engine->clock), took = now - start;
+    tell_overrun(engine, (double)took * 1e-9, now);
     es_scheduler_learn(&engine->scheduler, engine->jobs, jobs, (double)took * 1e-9);
     follow_decode_time(engine);
     atomic_fetch_add(&engine->counters.steps, 1);

@@ -1,11 +1,11 @@
 /* backend.h: what the server needs from an engine, as messages.
  *
- * The server knows no es_engine: it sends requests (plain data, no callbacks) and cancellations, and gets events. Today the
- * functions below call into the same process; a socket between two processes can stand there without a change above. Every
- * request carries a key chosen by the server; events name it, and nothing else ties the two together.
+ * The server knows no es_engine: it sends requests (plain data, no callbacks) and cancellations, and gets events. The engine
+ * lives in a process of its own (backend_process.h) or in this one (es_backend_open_engine()). Every request carries a key
+ * chosen by the server; events name it, and nothing else ties the two together.
  *
  * Threads: info, render, encode and piece may be called from any thread at once; submit and cancel from the loop thread
- * (they must not wait for a step); stats from any thread. Events come on the engine's thread. */
+ * (they must not wait for a step); stats and health from any thread. Events come on one other thread. */
 #ifndef ES_SERVE_BACKEND_H
 #define ES_SERVE_BACKEND_H
 
@@ -19,6 +19,14 @@ typedef struct es_backend_info {
     bool has_chat, has_tokenizer;
     es_sampling sampling;    /**< what the model recommends */
 } es_backend_info;
+
+/** Whether there is an engine. */
+typedef struct es_backend_health {
+    bool up;
+    double seconds;    /**< since it came up, or went down */
+    uint64_t restarts; /**< how often it was started again */
+    char reason[256];  /**< why it went down last; "" if it never did */
+} es_backend_health;
 
 typedef struct es_backend {
     void *self;
@@ -36,7 +44,16 @@ typedef struct es_backend {
     /** As es_engine_cancel(), by key. */
     void (*cancel)(void *self, uint64_t key);
     es_engine_stats (*stats)(void *self);
+    /** NULL: it is always up. While it is down, submit says ES_UNAVAILABLE. */
+    es_backend_health (*health)(void *self);
 } es_backend;
+
+/** What a model's words alone can do: info (without fingerprint and context), render, encode and piece; no weight is touched.
+ *  The rest is NULL. `model` must outlive it. */
+es_status es_backend_open_text(const es_model *model, es_backend *backend);
+void es_backend_close_text(es_backend *backend);
+/** es_request_check() against that model; `self` is the backend's. */
+es_status es_backend_check_text(void *self, int64_t context, const es_request *request);
 
 /** A backend over an engine in this process. `model` and `engine` must outlive it; close the engine before freeing it. */
 es_status es_backend_open_engine(const es_model *model, es_engine *engine, es_backend *backend);

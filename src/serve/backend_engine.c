@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "serve/backend.h"
+#include "serve/backend_text.h"
 
 enum { BUCKETS = 256 };
 
@@ -20,9 +20,8 @@ typedef struct entry {
 } entry;
 
 struct engine_backend {
-    const es_model *model;
+    es_backend_words words; /* first: self is both */
     es_engine *engine;
-    es_backend_info info;
     es_event_fn on_event;
     void *user;
     pthread_mutex_t lock;
@@ -46,29 +45,6 @@ static void remove_entry(engine_backend *backend, uint64_t key)
     if (found) *link = found->next;
     pthread_mutex_unlock(&backend->lock);
     free(found);
-}
-
-static const es_backend_info *get_info(void *self)
-{
-    return &((engine_backend *)self)->info;
-}
-
-static es_status render(void *self, const char *variables_json, char **text)
-{
-    return es_model_render_chat(((engine_backend *)self)->model, variables_json, text);
-}
-
-static es_status encode(void *self, const char *text, size_t bytes, unsigned flags, es_token **tokens, size_t *count)
-{
-    const es_tokenizer *tokenizer = es_model_tokenizer(((engine_backend *)self)->model);
-    if (!tokenizer) return es_fail(ES_UNSUPPORTED, "this model has no tokenizer");
-    return es_tokenizer_encode(tokenizer, text, bytes, flags, tokens, count);
-}
-
-static const char *piece(void *self, es_token token, size_t *bytes)
-{
-    const es_tokenizer *tokenizer = es_model_tokenizer(((engine_backend *)self)->model);
-    return tokenizer ? es_tokenizer_piece(tokenizer, token, bytes) : NULL;
 }
 
 static void listen_to(void *self, es_event_fn on_event, void *user)
@@ -136,21 +112,16 @@ es_status es_backend_open_engine(const es_model *model, es_engine *engine, es_ba
 {
     engine_backend *backend = calloc(1, sizeof *backend);
     if (!backend) return es_fail(ES_NO_MEMORY, "no memory for the server's link to the engine");
-    const es_model_info *model_info = es_model_get_info(model);
-    const es_engine_info *engine_info = es_engine_get_info(engine);
-    backend->model = model;
+    const es_engine_info *info = es_engine_get_info(engine);
+    es_backend_words_init(&backend->words, model, out);
+    backend->words.info.fingerprint = info->fingerprint;
+    backend->words.info.context = info->context;
     backend->engine = engine;
     pthread_mutex_init(&backend->lock, NULL);
-    backend->info = (es_backend_info){
-        .model = model_info->name,
-        .fingerprint = engine_info->fingerprint,
-        .context = engine_info->context,
-        .vocabulary = model_info->vocabulary,
-        .has_chat = es_model_has_chat(model),
-        .has_tokenizer = es_model_tokenizer(model) != NULL,
-        .sampling = es_request_defaults(model).sampling,
-    };
-    *out = (es_backend){backend, get_info, render, encode, piece, listen_to, submit, cancel, get_stats};
+    out->listen = listen_to;
+    out->submit = submit;
+    out->cancel = cancel;
+    out->stats = get_stats;
     return ES_OK;
 }
 

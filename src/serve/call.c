@@ -43,6 +43,12 @@ bool es_api_refuse_status(es_api_error *error, es_status status)
         error->code = "cancelled";
         error->retry_after = 1;
         break;
+    case ES_UNAVAILABLE:
+        error->status = 503;
+        error->type = "server_error";
+        error->code = "engine_restarting";
+        error->retry_after = 2;
+        break;
     case ES_NO_MEMORY:
         error->status = 503;
         error->type = "server_error";

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "serve/wire.h"
 
 struct es_inbox {
     pthread_mutex_t lock;
@@ -20,13 +21,6 @@ struct es_inbox {
     bool woken;       /* the eventfd was written since the last take */
     int fd;
 };
-
-/* What lies in the buffer before an event's strings; records start at multiples of 8. */
-typedef struct record {
-    size_t bytes; /* of the whole record */
-    size_t stop_bytes, message_bytes;
-    es_event event;
-} record;
 
 es_status es_inbox_open(es_inbox **out)
 {
@@ -74,36 +68,11 @@ void es_inbox_wake(es_inbox *inbox)
     pthread_mutex_unlock(&inbox->lock);
 }
 
-static bool append_record(es_text *out, const es_event *event)
-{
-    const char zeros[8] = {0};
-    const size_t top_bytes = event->top_count > 0 ? (size_t)event->top_count * sizeof *event->top : 0;
-    record r = {.event = *event};
-    r.stop_bytes = event->stop_string ? strlen(event->stop_string) + 1 : 0;
-    r.message_bytes = event->message ? strlen(event->message) + 1 : 0;
-    const size_t plain = sizeof r + top_bytes + event->text_bytes + r.stop_bytes + r.message_bytes;
-    r.bytes = (plain + 7) / 8 * 8;
-    const size_t before = out->bytes;
-    es_text_append(out, (const char *)&r, sizeof r);
-    if (top_bytes) es_text_append(out, (const char *)event->top, top_bytes);
-    if (event->text_bytes) es_text_append(out, event->text, event->text_bytes);
-    if (r.stop_bytes) es_text_append(out, event->stop_string, r.stop_bytes);
-    if (r.message_bytes) es_text_append(out, event->message, r.message_bytes);
-    es_text_append(out, zeros, r.bytes - plain);
-    if (out->failed) {
-        /* forget the half-written record; the buffer stays usable */
-        out->bytes = before;
-        out->failed = false;
-        return false;
-    }
-    return true;
-}
-
 void es_inbox_put_event(void *self, const es_event *event)
 {
     es_inbox *inbox = self;
     pthread_mutex_lock(&inbox->lock);
-    if (!append_record(&inbox->filling, event)) inbox->lost = true;
+    if (!es_wire_put_event(&inbox->filling, event)) inbox->lost = true;
     wake(inbox);
     pthread_mutex_unlock(&inbox->lock);
 }
@@ -118,21 +87,14 @@ void es_inbox_put_letter(es_inbox *inbox, es_letter *letter)
     pthread_mutex_unlock(&inbox->lock);
 }
 
-static void read_records(const es_text *text, es_event_fn on_event, void *user)
+static void read_events(const es_text *text, es_event_fn on_event, void *user)
 {
-    for (size_t at = 0; at < text->bytes;) {
-        record r;
-        memcpy(&r, text->data + at, sizeof r);
-        const char *tail = text->data + at + sizeof r;
-        r.event.top = r.event.top_count > 0 ? (const es_token_logprob *)(const void *)tail : NULL;
-        if (r.event.top) tail += (size_t)r.event.top_count * sizeof *r.event.top;
-        r.event.text = tail;
-        tail += r.event.text_bytes;
-        r.event.stop_string = r.stop_bytes ? tail : NULL;
-        tail += r.stop_bytes;
-        r.event.message = r.message_bytes ? tail : NULL;
-        on_event(user, &r.event);
-        at += r.bytes;
+    es_wire_message message;
+    ptrdiff_t used;
+    for (size_t at = 0; at < text->bytes; at += (size_t)used) {
+        used = es_wire_take(text->data + at, text->bytes - at, &message);
+        if (used <= 0) return; /* cannot be: this side wrote them */
+        on_event(user, &message.event);
     }
 }
 
@@ -156,6 +118,6 @@ bool es_inbox_take(es_inbox *inbox, void (*on_letter)(void *user, es_letter *let
         on_letter(user, letter);
         letter = next;
     }
-    read_records(&inbox->reading, on_event, user);
+    read_events(&inbox->reading, on_event, user);
     return !lost;
 }

@@ -62,6 +62,7 @@ static const struct {
     {"unsupported",             "unsupported",             0  },
     {"no_memory",               "no_memory",               0  },
     {"stopping",                "stopping",                0  },
+    {"engine_restarting",       "engine_restarting",       0  },
     {"key",                     NULL,                      401},
     {"not_allowed",             NULL,                      403},
     {"too_slow",                NULL,                      408},

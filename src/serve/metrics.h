@@ -38,7 +38,7 @@ typedef enum es_ended {
     ES_ENDED_WAYS,
 } es_ended;
 
-enum { ES_REASONS_MAX = 12 };
+enum { ES_REASONS_MAX = 16 };
 
 typedef struct es_metrics {
     es_clock clock;

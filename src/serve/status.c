@@ -6,19 +6,27 @@
 
 enum { SLOTS_MAX = 1024 };
 
-static void reply_json(es_http_connection *connection, json_t *json)
+static void reply_json(es_http_connection *connection, int status, json_t *json)
 {
     es_text body = {0};
     es_json_write(&body, json);
     es_text_putc(&body, '\n');
     json_decref(json);
-    es_http_reply(connection, 200, "application/json", body.data ? body.data : "", body.bytes);
+    es_http_reply(connection, status, "application/json", body.data ? body.data : "", body.bytes);
     es_text_free(&body);
 }
 
+static es_backend_health look_at_engine(const es_server *server)
+{
+    const es_backend *backend = &server->backend;
+    return backend->health ? backend->health(backend->self) : (es_backend_health){.up = true};
+}
+
+/* 200 and "ok", or 503 and what is the matter: load balancers look at the status, people at the words. */
 void es_serve_health(es_server *server, es_http_connection *connection)
 {
     const es_engine_stats stats = server->backend.stats(server->backend.self);
+    const es_backend_health engine = look_at_engine(server);
     json_t *health = json_object();
     const struct {
         const char *name;
@@ -36,11 +44,17 @@ void es_serve_health(es_server *server, es_http_connection *connection)
         {"completion_tokens", (json_int_t)stats.completion_tokens},
         {"pages_used",        stats.pages_used                   },
         {"pages_total",       stats.pages_total                  },
+        {"engine_restarts",   (json_int_t)engine.restarts        },
     };
-    json_object_set_new(health, "status", json_string("ok"));
+    json_object_set_new(health, "status", json_string(engine.up ? "ok" : "restarting"));
+    if (!engine.up) {
+        json_object_set_new(health, "reason", es_json_text(engine.reason, strlen(engine.reason)));
+        json_object_set_new(health, "down_seconds", json_real(engine.seconds));
+        es_http_add_header(connection, "Retry-After", "2");
+    }
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         json_object_set_new(health, counters[i].name, json_integer(counters[i].value));
-    reply_json(connection, health);
+    reply_json(connection, engine.up ? 200 : 503, health);
 }
 
 /* ---- /metrics ---- */
@@ -71,10 +85,14 @@ static void put_replies(const es_server *server, es_text *out)
 
 static void put_engine(es_server *server, const es_engine_stats *stats, es_text *out)
 {
+    const es_backend_health engine = look_at_engine(server);
     const struct {
         const char *name, *type, *help;
         double value;
     } rows[] = {
+        {"evenshare_engine_up",           "gauge",   "1 while there is an engine, 0 while it is started anew.",    engine.up                   },
+        {"evenshare_engine_restarts_total", "counter", "How often the engine died or was given up, and came back.",
+         (double)engine.restarts                                                                                                               },
         {"evenshare_requests_running",    "gauge",   "Sequences in the engine that have a place.",                 stats->running              },
         {"evenshare_requests_waiting",    "gauge",   "Sequences that wait for a place.",                           stats->waiting              },
         {"evenshare_requests_open",       "gauge",   "Requests for an answer that have not ended.",                (double)server->answer_count},
@@ -163,5 +181,5 @@ void es_serve_slots(es_server *server, es_http_connection *connection)
                     json_array_append_new(slots, slot_json(server, answer, i));
         }
     }
-    reply_json(connection, slots);
+    reply_json(connection, 200, slots);
 }

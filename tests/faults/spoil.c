@@ -1,7 +1,9 @@
 /* spoil.c: kernels that are wrong, crash, or never return, for the test of what becomes of them.
  *
  * Linked into the program evenshare_faulty only. ES_FAULT names them: "avx512/rmsnorm=wrong,avx2/swiglu=hang". Of each
- * instruction set rmsnorm, swiglu and axpy can be spoiled, as wrong, crash or hang; any kernel can be declared fatal. */
+ * instruction set rmsnorm, swiglu and axpy can be spoiled, as wrong, crash or hang; any kernel can be declared fatal.
+ * "rmsnorm=late" is right until the file that ES_FAULT_FILE names exists: the call that finds it takes it away, and never
+ * returns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +65,15 @@ FAULTS(rmsnorm, (UNUSED const float *x, UNUSED const float *w, UNUSED float *out
 FAULTS(swiglu, (UNUSED const float *gate, UNUSED const float *up, UNUSED float *out, UNUSED int32_t n))
 FAULTS(axpy, (UNUSED float a, UNUSED const float *x, UNUSED float *y, UNUSED int32_t n))
 
+static void late_rmsnorm(const float *x, const float *w, float *out, int32_t n, float eps)
+{
+    const char *file = getenv("ES_FAULT_FILE");
+    if (file && unlink(file) == 0) hang();
+    es_kernels right;
+    es_kernels_reference(&right);
+    right.rmsnorm(x, w, out, n, eps);
+}
+
 #define SPOIL(name)                                                                \
     do {                                                                           \
         char kernel[64];                                                           \
@@ -78,6 +89,9 @@ void es_kernels_spoil(const char *set, es_kernels *kernels)
     SPOIL(rmsnorm);
     SPOIL(swiglu);
     SPOIL(axpy);
+    char kernel[64];
+    es_verdict_kernel(kernel, set, "rmsnorm", NULL);
+    if (has_fault(kernel, "late")) kernels->rmsnorm = late_rmsnorm;
 }
 
 const char *es_known_fatal_extra(const char *kernel)

@@ -23,8 +23,11 @@ class Server:
     def __init__(self, command):
         self.command = command
 
+    def start(self):
+        return subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+        self.process = self.start()
         line = self.process.stdout.readline()
         assert line, f"{self.command[0]} did not start"
         self.url = json.loads(line)["url"] if line.startswith("{") else line.strip()
