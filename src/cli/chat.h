@@ -17,6 +17,7 @@ typedef struct es_asking {
     bool raw;              /**< no chat template */
     bool figures;          /**< a line about speed after each answer */
     bool live;             /**< standard output is a terminal */
+    bool forget;           /**< what is typed is not kept for the next time */
 } es_asking;
 
 /** Answer a prompt that is text: rendered already, special tokens written out. Text goes to standard output as it comes

@@ -20,7 +20,7 @@ typedef struct settings {
 static const es_option own[] = {
     {"url", 'u', ES_OPTION_TEXT, "URL", FIELD(url), .positional = true, .fallback = "http://127.0.0.1:8080",
      .help = "the server's address, with or without /v1"},
-    {"model", 'm', ES_OPTION_TEXT, "NAME", FIELD(model), .help = "which of its models [the first]"},
+    {"model", 'm', ES_OPTION_TEXT, "NAME", FIELD(model), .typed = true, .help = "which of its models [the first]"},
     {"api-key", 0, ES_OPTION_TEXT, "KEY", FIELD(key), .environment = "OPENAI_API_KEY",
      .help = "the key it wants (other users of this machine can see it: prefer the variable)"},
     {"phases", 0, ES_OPTION_TEXT, "LIST", FIELD(phases), .help = "only these, with commas between them [all]"},

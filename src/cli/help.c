@@ -36,8 +36,10 @@ static void put_default(const es_option *option, es_text *line)
 static void put_option(const es_option *option, es_text *out)
 {
     const size_t start = out->bytes;
-    if (option->letter) es_text_printf(out, "  -%c, --%s", option->letter, option->name);
-    else es_text_printf(out, "      --%s", option->name);
+    if (option->letter)
+        es_text_printf(out, "  -%c, --%s", option->letter, option->name);
+    else
+        es_text_printf(out, "      --%s", option->name);
     if (option->value) es_text_printf(out, " %s", option->value);
     size_t column = out->bytes - start;
     if (column + 2 > HELP_COLUMN) {
@@ -48,8 +50,10 @@ static void put_option(const es_option *option, es_text *out)
     es_text line = {0};
     es_text_puts(&line, option->help);
     put_default(option, &line);
-    if (line.failed) out->failed = true;
-    else put_wrapped(out, line.data, HELP_COLUMN, HELP_COLUMN);
+    if (line.failed)
+        out->failed = true;
+    else
+        put_wrapped(out, line.data, HELP_COLUMN, HELP_COLUMN);
     es_text_free(&line);
 }
 
@@ -72,8 +76,10 @@ void es_options_help(const es_command *command, es_text *out)
         es_text line = {0};
         es_text_append(&line, about, bytes);
         es_text_putc(out, '\n');
-        if (line.failed) out->failed = true;
-        else put_wrapped(out, line.data, 0, 0);
+        if (line.failed)
+            out->failed = true;
+        else
+            put_wrapped(out, line.data, 0, 0);
         es_text_free(&line);
         about = end ? end + 2 : NULL;
     }
@@ -81,7 +87,9 @@ void es_options_help(const es_command *command, es_text *out)
         es_text_printf(out, "\n%s:\n", group->title ? group->title : "Options");
         for (const es_option *option = group->options; option->name; option++) put_option(option, out);
     }
-    es_text_printf(out, "\n  -h, --help%*sthis text; --man prints it as a man page\n", HELP_COLUMN - 12, "");
+    es_text_printf(out, "\n      --config FILE%*soptions from FILE; $EVENSHARE_NAME stands in for --name\n", HELP_COLUMN - 19,
+                   "");
+    es_text_printf(out, "  -h, --help%*sthis text; --man prints it as a man page\n", HELP_COLUMN - 12, "");
 }
 
 /* Text inside a troff page: backslashes and hyphens are escaped, a dot or quote may not begin a line. */
@@ -90,12 +98,15 @@ static void put_troff(es_text *out, const char *text)
     for (const char *c = text; *c; c++) {
         const bool line_start = out->bytes == 0 || out->data[out->bytes - 1] == '\n';
         if (line_start && (*c == '.' || *c == '\'')) es_text_puts(out, "\\&");
-        if (*c == '\\') es_text_puts(out, "\\e");
-        else if (*c == '-') es_text_puts(out, "\\-");
+        if (*c == '\\')
+            es_text_puts(out, "\\e");
+        else if (*c == '-')
+            es_text_puts(out, "\\-");
         else if (*c == '\n' && c[1] == '\n') {
             es_text_puts(out, "\n.PP\n");
             c++;
-        } else es_text_putc(out, *c);
+        } else
+            es_text_putc(out, *c);
     }
 }
 
@@ -113,8 +124,10 @@ static void put_man_option(const es_option *option, es_text *out)
     es_text line = {0};
     es_text_puts(&line, option->help);
     put_default(option, &line);
-    if (line.failed) out->failed = true;
-    else put_troff(out, line.data);
+    if (line.failed)
+        out->failed = true;
+    else
+        put_troff(out, line.data);
     es_text_free(&line);
     es_text_puts(out, ".\n");
 }
@@ -142,6 +155,8 @@ void es_options_man(const es_command *command, es_text *out)
         es_text_printf(out, ".SH \"%s\"\n", group->title ? group->title : "OPTIONS");
         for (const es_option *option = group->options; option->name; option++) put_man_option(option, out);
     }
+    es_text_puts(out, ".SH \"OPTIONS FROM ELSEWHERE\"\n.TP\n.B \\-\\-config FILE\noptions from FILE; $EVENSHARE_NAME stands "
+                      "in for \\-\\-name. See\n.BR evenshare (1).\n");
     es_text_puts(out, ".SH \"EXIT STATUS\"\n0: done; 1: failed; 2: the command line, the request or the model cannot be "
                       "used as it is, and the message says why.\n.SH \"SEE ALSO\"\n.BR evenshare (1)\n");
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -19,6 +20,7 @@ struct es_line {
 #ifdef ES_HAVE_EDIT
     EditLine *edit;
     History *history;
+    char *history_path; /* NULL: nothing is kept */
 #endif
 };
 
@@ -66,7 +68,45 @@ static int read_character(EditLine *edit, wchar_t *out)
     }
 }
 
-es_status es_line_open(es_stream *stream, es_line **out)
+/* The file's path, its folder made; NULL where there is no place for it. */
+static char *make_history_path(void)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    es_text path = {0};
+    if (state && state[0] == '/')
+        es_text_printf(&path, "%s/evenshare/history", state);
+    else if (home && home[0] == '/')
+        es_text_printf(&path, "%s/.local/state/evenshare/history", home);
+    else
+        return NULL;
+    for (char *at = path.data; at && (at = strchr(at + 1, '/'));) {
+        *at = '\0';
+        mkdir(path.data, 0700);
+        *at = '/';
+    }
+    return path.data;
+}
+
+static void load_history(es_line *line)
+{
+    HistEvent event;
+    line->history_path = make_history_path();
+    if (line->history_path) history(line->history, &event, H_LOAD, line->history_path);
+}
+
+/* Written beside and moved, so that two conversations that end at once leave one whole file. */
+static void save_history(es_line *line)
+{
+    HistEvent event;
+    es_text fresh = {0};
+    es_text_printf(&fresh, "%s.%ld", line->history_path, (long)getpid());
+    const mode_t before = umask(077);
+    if (!fresh.failed && history(line->history, &event, H_SAVE, fresh.data) >= 0) rename(fresh.data, line->history_path);
+    umask(before);
+    es_text_free(&fresh);
+}
+
+es_status es_line_open(es_stream *stream, bool remember, es_line **out)
 {
     setlocale(LC_CTYPE, ""); /* so that libedit knows how wide characters are */
     if (strcmp(setlocale(LC_CTYPE, NULL), "C") == 0) setlocale(LC_CTYPE, "C.UTF-8");
@@ -81,6 +121,8 @@ es_status es_line_open(es_stream *stream, es_line **out)
     }
     HistEvent event;
     history(line->history, &event, H_SETSIZE, 1000);
+    history(line->history, &event, H_SETUNIQUE, 1);
+    if (remember) load_history(line);
     el_set(line->edit, EL_CLIENTDATA, line);
     el_set(line->edit, EL_PROMPT, prompt_of);
     el_set(line->edit, EL_EDITOR, "emacs");
@@ -93,6 +135,8 @@ es_status es_line_open(es_stream *stream, es_line **out)
 void es_line_close(es_line *line)
 {
     if (!line) return;
+    if (line->history_path) save_history(line);
+    free(line->history_path);
     if (line->history) history_end(line->history);
     if (line->edit) el_end(line->edit);
     free(line);
@@ -109,8 +153,9 @@ static bool read_one(es_line *line, es_text *out)
     return true;
 }
 #else
-es_status es_line_open(es_stream *stream, es_line **out)
+es_status es_line_open(es_stream *stream, bool remember, es_line **out)
 {
+    (void)remember;
     es_line *line = calloc(1, sizeof *line);
     if (!line) return es_fail(ES_NO_MEMORY, "out of memory");
     line->stream = stream;
@@ -144,14 +189,41 @@ static bool read_one(es_line *line, es_text *out)
 }
 #endif
 
+static const char mark[] = "\"\"\"";
+enum { MARK = 3 };
+
+static void drop_newline(es_text *out)
+{
+    while (out->bytes && (out->data[out->bytes - 1] == '\n' || out->data[out->bytes - 1] == '\r'))
+        out->data[--out->bytes] = '\0';
+}
+
+/* What follows the opening """, up to the line that ends with the next. False at the end of input. */
+static bool read_block(es_line *line, es_text *out)
+{
+    memmove(out->data, out->data + MARK, out->bytes - MARK + 1);
+    out->bytes -= MARK;
+    line->prompt = ". ";
+    for (;;) {
+        if (out->bytes >= MARK && strcmp(out->data + out->bytes - MARK, mark) == 0) {
+            out->data[out->bytes -= MARK] = '\0';
+            drop_newline(out);
+            return true;
+        }
+        if (out->bytes) es_text_putc(out, '\n');
+        if (!read_one(line, out)) return false;
+        drop_newline(out);
+    }
+}
+
 bool es_line_read(es_line *line, const char *prompt, es_text *out)
 {
     es_text_clear(out);
     line->prompt = prompt;
     for (;;) {
         if (!read_one(line, out)) return false;
-        while (out->bytes && (out->data[out->bytes - 1] == '\n' || out->data[out->bytes - 1] == '\r'))
-            out->data[--out->bytes] = '\0';
+        drop_newline(out);
+        if (out->bytes >= MARK && strncmp(out->data, mark, MARK) == 0) return read_block(line, out);
         if (!out->bytes || out->data[out->bytes - 1] != '\\') return true;
         out->data[out->bytes - 1] = '\n';
         line->prompt = ". ";

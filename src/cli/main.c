@@ -49,6 +49,21 @@ static void print_man(void)
     puts(".SH MODELS\nMODEL is a .gguf file (the first part of a split one), a Hugging Face folder, or the name of a model\n"
          "that was pulled, like hf:ORG/NAME or hf:ORG/NAME:Q8_0.\n"
          "Without it the environment variable\n.B ES_MODEL\nnames one, or the default model is used.\n"
+         ".SH \"OPTIONS FROM ELSEWHERE\"\n"
+         "Every option of every command may come from four places. What is typed wins; then an environment variable; then a\n"
+         "configuration file; then the default.\n"
+         ".TP\nEnvironment\n"
+         "The variable of an option is\n.B EVENSHARE_\nand its long name in capitals, hyphens as underscores:\n"
+         ".B EVENSHARE_STEP_BUDGET\nfor\n.BR \\-\\-step\\-budget .\n"
+         "Flags take yes or no. Where an option\\(aqs help names another variable, that one comes second.\n"
+         "An empty variable says nothing.\n"
+         ".TP\nFile\n"
+         ".BI \\-\\-config= FILE\nor\n.B EVENSHARE_CONFIG\nnames it. A line is\n.IR \"name = value\" ,\n"
+         "with an option\\(aqs long name; # begins a comment; double quotes keep spaces and take \\en, \\et, \\e\" and \\e\\e.\n"
+         "Lines before the first section are for every command that has such an option; those below\n.B [serve]\n"
+         "are for that command alone, and win. A name that no command knows is refused.\n"
+         ".PP\n.nf\nthreads = 8\n[serve]\nhost = 0.0.0.0\napi\\-key\\-file = /etc/evenshare/keys\nno\\-cache = yes\n.fi\n"
+         ".PP\nWhat a command works on (what to pull, what to remove) is only ever typed.\n"
          ".SH \"EXIT STATUS\"\n0: done; 1: failed; 2: the command line, the request or the model cannot be used as it is.");
 }
 
@@ -75,6 +90,7 @@ int main(int argc, char **argv)
         print_help(stderr);
         return 2;
     }
+    es_options_set_commands(commands, COMMANDS);
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
         if (argc > 2 && strcmp(argv[2], "--json") == 0) puts("{\"name\":\"evenshare\",\"version\":\"" ES_VERSION "\"}");

@@ -4,6 +4,9 @@
  * checked completely (range, trailing characters) before it is stored, so that a command never sees half of a number. */
 #include "cli/options.h"
 
+#include "base/file.h"
+#include "cli/config.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -19,6 +22,8 @@ typedef struct parse {
     const es_command *command;
     char *settings;
     bool given[GIVEN_MAX];
+    es_config config; /* borrowed */
+    const char *config_path;
 } parse;
 
 typedef struct found {
@@ -108,12 +113,12 @@ static int refuse_unknown(const parse *p, const char *argument, const char *name
     const char *words[WORDS_MAX];
     size_t count = 0;
     for (const es_option_group *group = p->command->groups; group && group->options; group++)
-        for (const es_option *option = group->options; option->name && count < WORDS_MAX - 1; option++)
+        for (const es_option *option = group->options; option->name && count < WORDS_MAX - 2; option++)
             words[count++] = option->name;
     words[count++] = "help";
+    words[count++] = "config";
     const char *nearest = es_nearest_word(name, words, count);
-    if (nearest)
-        return es_command_refuse(p->command, "there is no option %s; did you mean --%s?", argument, nearest);
+    if (nearest) return es_command_refuse(p->command, "there is no option %s; did you mean --%s?", argument, nearest);
     return es_command_refuse(p->command, "there is no option %s (see evenshare %s --help)", argument, p->command->name);
 }
 
@@ -126,10 +131,14 @@ bool es_parse_size(const char *text, int64_t *value)
     if (errno) return false;
     int shift = 0;
     switch (*end) {
-    case 'k': case 'K': shift = 10; break;
-    case 'm': case 'M': shift = 20; break;
-    case 'g': case 'G': shift = 30; break;
-    case 't': case 'T': shift = 40; break;
+    case 'k':
+    case 'K': shift = 10; break;
+    case 'm':
+    case 'M': shift = 20; break;
+    case 'g':
+    case 'G': shift = 30; break;
+    case 't':
+    case 'T': shift = 40; break;
     default: break;
     }
     if (shift) end++;
@@ -303,19 +312,140 @@ static int take_bare(parse *p, const char *argument)
                              p->command->name);
 }
 
-/* Environment variables, then defaults, for what was not given. */
+void es_option_variable(const es_option *option, char *name, size_t room)
+{
+    snprintf(name, room, "EVENSHARE_%s", option->name);
+    for (; *name; name++) *name = (char)(*name == '-' ? '_' : *name >= 'a' && *name <= 'z' ? *name - 32 : *name);
+}
+
+/* The value of a flag, or of anything else, as an environment or a file writes it. */
+static int store_written(parse *p, found row, const char *text)
+{
+    if (row.option->kind != ES_OPTION_FLAG) return store(p, row, text);
+    if (is_choice("1|yes|true|on", text)) return store(p, row, "");
+    if (is_choice("0|no|false|off", text)) return ES_GO_ON;
+    return es_command_refuse(p->command, "%s: \"%s\" is neither yes nor no", row.option->name, text);
+}
+
+/* True when the environment had something to say; *done as from store(). */
+static bool fill_from_environment(parse *p, found row, int *done)
+{
+    char name[96];
+    es_option_variable(row.option, name, sizeof name);
+    const char *text = getenv(name);
+    if ((!text || !*text) && row.option->environment) text = getenv(row.option->environment);
+    if (!text || !*text) return false;
+    *done = store_written(p, row, text);
+    return true;
+}
+
+/* The lines of a configuration for one option: those of the command's own section, else those for every command. */
+static bool fill_from_config(parse *p, found row, int *done)
+{
+    bool any = false;
+    for (int own = 1; own >= 0 && !any; own--)
+        for (size_t i = 0; i < p->config.count; i++) {
+            const es_config_row *line = &p->config.rows[i];
+            if (strcmp(line->section, own ? p->command->name : "") != 0 || strcmp(line->name, row.option->name) != 0) continue;
+            if (any && row.option->kind != ES_OPTION_LIST)
+                *done =
+                    es_command_refuse(p->command, "%s, line %d: %s is given twice", p->config_path, line->line, line->name);
+            else
+                *done = store_written(p, row, line->value);
+            any = true;
+            if (*done != ES_GO_ON) return true;
+        }
+    return any;
+}
+
+/* Environment, configuration, then defaults, for what was not typed. */
 static int fill_absent(parse *p)
 {
     size_t number = 0;
     for (const es_option_group *group = p->command->groups; group && group->options; group++)
         for (const es_option *option = group->options; option->name; option++, number++) {
-            if (p->given[number]) continue;
-            const char *text = option->environment ? getenv(option->environment) : NULL;
-            if (!text || !*text) text = option->fallback;
-            if (!text) continue;
-            const int done = store(p, (found){option, group->base, number}, text);
+            const found row = {option, group->base, number};
+            int done = ES_GO_ON;
+            if (p->given[number] ||
+                (!option->typed && (fill_from_environment(p, row, &done) || fill_from_config(p, row, &done)))) {
+                if (done != ES_GO_ON) return done;
+                continue;
+            }
+            if (option->fallback) done = store(p, row, option->fallback);
             if (done != ES_GO_ON) return done;
         }
+    return ES_GO_ON;
+}
+
+/* ---- the configuration ---- */
+
+static const es_command *const *all_commands;
+static size_t all_count;
+
+void es_options_set_commands(const es_command *const *commands, size_t count)
+{
+    all_commands = commands;
+    all_count = count;
+}
+
+static bool has_option(const es_command *command, const char *name)
+{
+    const span wanted = {name, strlen(name)};
+    const found row = find_row(command, has_name, &wanted);
+    return row.option && !row.option->typed;
+}
+
+/* A line that no command could mean is a slip. */
+static int check_config_line(const parse *p, const es_config_row *line)
+{
+    bool section = !line->section[0] || strcmp(line->section, p->command->name) == 0;
+    bool name = has_option(p->command, line->name) && section;
+    for (size_t i = 0; i < all_count; i++) {
+        if (line->section[0] && strcmp(line->section, all_commands[i]->name) != 0) continue;
+        section = true;
+        name = name || has_option(all_commands[i], line->name);
+    }
+    /* "bench decode" has options of its own, which are known when it runs */
+    if (!section && strncmp(line->section, "bench ", 6) == 0) return ES_GO_ON;
+    if (!section)
+        return es_command_refuse(p->command, "%s, line %d: there is no command \"%s\"", p->config_path, line->line,
+                                 line->section);
+    if (!name)
+        return es_command_refuse(p->command, "%s, line %d: there is no option \"%s\"%s%s", p->config_path, line->line,
+                                 line->name, line->section[0] ? " of " : "", line->section);
+    return ES_GO_ON;
+}
+
+/* Values point into the file's text, which therefore stays until the process ends. */
+static int read_config(parse *p, const char *path)
+{
+    static es_config kept;
+    enum { CONFIG_MAX = 1 << 20 };
+    char message[ES_CONFIG_MESSAGE], *text;
+    es_config_free(&kept);
+    if (es_file_read(path, CONFIG_MAX, &text, NULL) != ES_OK) return es_command_refuse(p->command, "%s", es_error_message());
+    if (!es_config_read(text, &kept, message)) return es_command_refuse(p->command, "%s, %s", path, message);
+    p->config = kept;
+    p->config_path = path;
+    for (size_t i = 0; i < kept.count; i++) {
+        const int done = check_config_line(p, &kept.rows[i]);
+        if (done != ES_GO_ON) return done;
+    }
+    return ES_GO_ON;
+}
+
+/* --config FILE or --config=FILE at argv[*i]; ES_GO_ON with *path NULL when it is something else. */
+static int take_config(const parse *p, int argc, char **argv, int *i, const char **path)
+{
+    static const char name[] = "--config";
+    const size_t n = sizeof name - 1;
+    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] && argv[*i][n] != '=')) return ES_GO_ON;
+    if (argv[*i][n])
+        *path = argv[*i] + n + 1;
+    else if (*i + 1 < argc)
+        *path = argv[++*i];
+    else
+        return es_command_refuse(p->command, "--config needs a value: --config=FILE");
     return ES_GO_ON;
 }
 
@@ -346,14 +476,30 @@ int es_options_parse(const es_command *command, int argc, char **argv, void *set
     }
 
     bool options_end = false;
+    const char *config = getenv("EVENSHARE_CONFIG");
     for (int i = 1; i < argc; i++) {
         int done;
         if (!options_end && strcmp(argv[i], "--") == 0) {
             options_end = true;
             continue;
         }
-        if (!options_end && argv[i][0] == '-' && argv[i][1]) done = take_option(&p, argc, argv, &i);
-        else done = take_bare(&p, argv[i]);
+        const char *named = NULL;
+        if (!options_end) {
+            done = take_config(&p, argc, argv, &i, &named);
+            if (done != ES_GO_ON) return done;
+            if (named) {
+                config = named;
+                continue;
+            }
+        }
+        if (!options_end && argv[i][0] == '-' && argv[i][1])
+            done = take_option(&p, argc, argv, &i);
+        else
+            done = take_bare(&p, argv[i]);
+        if (done != ES_GO_ON) return done;
+    }
+    if (config && *config) {
+        const int done = read_config(&p, config);
         if (done != ES_GO_ON) return done;
     }
     return fill_absent(&p);

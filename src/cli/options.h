@@ -23,8 +23,11 @@
  *       ...
  *
  * --name=value, --name value, -n value and -nvalue are understood; "--" ends the options. Unknown, repeated and incomplete
- * options are refused with a sentence and exit code 2; --help, --man and --version work everywhere without being
- * in any table. */
+ * options are refused with a sentence and exit code 2; --help, --man, --version and --config work everywhere without being
+ * in any table.
+ *
+ * An option's value is what is typed, else $EVENSHARE_NAME (--step-budget: EVENSHARE_STEP_BUDGET) or the row's own variable,
+ * else what the file of --config or $EVENSHARE_CONFIG says (config.h), else the default. */
 #ifndef ES_CLI_OPTIONS_H
 #define ES_CLI_OPTIONS_H
 
@@ -62,9 +65,10 @@ typedef struct es_option {
     const char *value;       /**< what the value is called ("N", "FILE"), or a choice's words; NULL for flags */
     size_t offset;           /**< of the field, in the struct that the table fills */
     const char *fallback;    /**< the default as one would type it; NULL = absent */
-    const char *environment; /**< variable that stands in when the option is not given */
+    const char *environment; /**< a variable of others that stands in, after EVENSHARE_NAME */
     double min, max;         /**< bounds of a number, when min < max */
     bool positional;         /**< a bare argument fills it too */
+    bool typed;              /**< what the command works on: never from the environment or a file */
     const char *help;        /**< one sentence, lower case, no full stop */
 } es_option;
 
@@ -88,6 +92,12 @@ typedef struct es_command {
 
 /** Parse argv[1..] into `settings`. ES_GO_ON, or the exit code to end with: help was printed, or an error was. */
 int es_options_parse(const es_command *command, int argc, char **argv, void *settings);
+
+/** The commands there are, so that a line in a configuration's common part can be told from a slip. May be left unset. */
+void es_options_set_commands(const es_command *const *commands, size_t count);
+
+/** The variable that stands in for an option: "EVENSHARE_STEP_BUDGET". */
+void es_option_variable(const es_option *option, char *name, size_t room);
 
 /** Say "evenshare NAME: sentence" on standard error; returns 2, the exit code for what the user can mend. */
 int es_command_refuse(const es_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

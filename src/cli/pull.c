@@ -22,7 +22,7 @@ typedef struct settings {
 #define NAME_ROW                                                                                                              \
     {                                                                                                                         \
         "model", 'm', ES_OPTION_TEXT, "hf:ORG/NAME[:FILE]", FIELD(name),                                                      \
-            .positional = true, .help = "the model; FILE is a file's name or a quantisation like Q8_0"                        \
+            .positional = true, .typed = true, .help = "the model; FILE is a file's name or a quantisation like Q8_0"                        \
     }
 static const es_option pull_rows[] = {
     NAME_ROW,

@@ -17,7 +17,7 @@ typedef struct settings {
     es_engine_settings engine;
     es_sampling_settings sampling;
     const char *prompt, *file, *system, *thinking;
-    bool raw, json, verbose;
+    bool raw, json, verbose, no_history;
 } settings;
 
 #define FIELD(name) offsetof(settings, name)
@@ -29,6 +29,8 @@ static const es_option rows[] = {
     {"thinking", 0, ES_OPTION_CHOICE, "on|off", FIELD(thinking),
      .help = "let the model think first, where its template knows of it [the template's]"},
     {"json", 0, ES_OPTION_FLAG, NULL, FIELD(json), .help = "print one JSON object with the answer and its figures"},
+    {"no-history", 0, ES_OPTION_FLAG, NULL, FIELD(no_history),
+     .help = "in a conversation: do not keep what is typed for the arrow keys of the next one"},
     {"verbose", 'v', ES_OPTION_FLAG, NULL, FIELD(verbose), .help = "print figures (tokens per second) on standard error"},
     {0}};
 #undef FIELD
@@ -205,7 +207,7 @@ static int run(int argc, char **argv)
     if (wants_chat(&s) && s.json) return es_command_refuse(&es_command_run, "--json needs a prompt: -p, -f or a pipe");
 
     es_model *model = NULL;
-    es_asking asking = {.command = &es_command_run, .sampling = &s.sampling, .system = s.system, .thinking = s.thinking,
+    es_asking asking = {.command = &es_command_run, .sampling = &s.sampling, .system = s.system, .thinking = s.thinking, .forget = s.no_history,
                         .raw = s.raw, .live = isatty(STDOUT_FILENO)};
     asking.figures = s.verbose || (asking.live && isatty(STDERR_FILENO) && !s.json);
     int code = 0;

@@ -261,9 +261,10 @@ class DefaultModel(unittest.TestCase):
             self.assertIn(b"cancelled", figures)
 
     def test_a_conversation_on_a_terminal(self):
+        state = tempfile.TemporaryDirectory()
         child, terminal = pty.fork()
         if child == 0:
-            os.environ.update(TERM="xterm", LANG="C.UTF-8")
+            os.environ.update(TERM="xterm", LANG="C.UTF-8", XDG_STATE_HOME=state.name)
             os.execv(EVENSHARE, [EVENSHARE, "run", MODEL, "-n", "8", "--temp", "0"])
         screen = ""
 
@@ -287,12 +288,28 @@ class DefaultModel(unittest.TestCase):
         say("p\n")
         wait_for("Ctrl-C")
         wait_for("> ")
+        say("/again\n")
+        wait_for("answer")
+        wait_for("> ")
+        say('"""two\n')
+        wait_for(". ")
+        say('lines"""\n')
+        wait_for("answer")
+        wait_for("> ")
+        say("/file /nowhere/at.all\n")
+        wait_for("/nowhere/at.all")
+        wait_for("> ")
         say("/nothing\n")
         wait_for("there is no /nothing")
         wait_for("> ")
         say("\x04")
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         os.close(terminal)
+        kept = os.path.join(state.name, "evenshare", "history")
+        with open(kept, encoding="utf-8") as history:
+            self.assertIn("Hi", history.read())
+        self.assertEqual(os.stat(kept).st_mode & 0o077, 0)
+        state.cleanup()
 
     def test_empty_prompts_and_nul_bytes_are_refused(self):
         for stdin in ("", "\0"):

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 /* The command line is no part of the library: the test brings its parser in itself. */
+#include "cli/config.c"
 #include "cli/help.c"
 #include "cli/options.c"
 
@@ -155,6 +156,72 @@ static void the_environment_stands_in(void **state)
     assert_null(s.key);
 }
 
+static const char *write_config(const char *text)
+{
+    static char path[] = "/tmp/evenshare-test-config-XXXXXX";
+    static int fd = -1;
+    if (fd < 0) fd = mkstemp(path);
+    assert_true(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text));
+    return path;
+}
+
+/* One precedence: typed, environment, file, default. */
+static void what_is_typed_wins_then_the_environment_then_the_file(void **state)
+{
+    (void)state;
+    settings s;
+    char said[512];
+    const char *path = write_config("# all\ncount = 7 # seven\nloud = yes\nmodel = a.gguf\n heat=1.5\n[try]\ntext = \" a\\n#\\\"b\" # c\n"
+                                    "stop = x\nstop = y#z\nheat = 0.25\n");
+    assert_int_equal(PARSE("--config", path), ES_GO_ON);
+    assert_int_equal(s.count, 7);
+    assert_true(s.loud && s.heat == 0.25);
+    assert_string_equal(s.text, " a\n#\"b");
+    assert_string_equal(s.model.path, "a.gguf");
+    assert_true(s.stop.count == 2 && strcmp(s.stop.items[1], "y#z") == 0);
+    setenv("EVENSHARE_COUNT", "8", 1);
+    setenv("EVENSHARE_LOUD", "no", 1);
+    setenv("EVENSHARE_CONFIG", path, 1);
+    assert_int_equal(PARSE("--heat", "2"), ES_GO_ON);
+    assert_true(s.count == 8 && !s.loud && s.heat == 2);
+    assert_int_equal(PARSE("-n9"), ES_GO_ON);
+    assert_int_equal(s.count, 9);
+    setenv("EVENSHARE_COUNT", "x", 1);
+    REFUSED("not a whole number", "-v");
+    setenv("EVENSHARE_COUNT", "", 1);
+    assert_int_equal(PARSE("-v"), ES_GO_ON);
+    assert_int_equal(s.count, 7);
+    setenv("EVENSHARE_LOUD", "perhaps", 1);
+    REFUSED("neither yes nor no", "-n1");
+    unsetenv("EVENSHARE_LOUD");
+    unsetenv("EVENSHARE_CONFIG");
+}
+
+static void a_configuration_that_cannot_be_meant_is_refused(void **state)
+{
+    (void)state;
+    static const es_command other = {"other", "", "", groups, NULL};
+    static const es_command *const known[] = {&command, &other};
+    settings s;
+    char said[512];
+    es_options_set_commands(known, 2);
+    assert_int_equal(PARSE("--config", write_config("[other]\ncount = 99\n")), ES_GO_ON);
+    assert_int_equal(s.count, 3);
+    REFUSED("line 2: there is no option \"conut\"", "--config", write_config("\nconut = 3"));
+    REFUSED("there is no command \"tyr\"", "--config", write_config("[tyr]\ncount = 3"));
+    REFUSED("line 1: an option looks like", "--config", write_config("count 3"));
+    REFUSED("line 1: an option looks like", "--config", write_config("= 3"));
+    REFUSED("the quote has no end", "--config", write_config("text = \"3\\\""));
+    REFUSED("behind the quote", "--config", write_config("text = \"3\" 4"));
+    REFUSED("a section looks like", "--config", write_config("[try"));
+    REFUSED("given twice", "--config", write_config("count = 3\ncount = 3"));
+    REFUSED("from -1 to 10", "--config", write_config("count = 30"));
+    REFUSED("/nowhere/at.all", "--config=/nowhere/at.all");
+    REFUSED("needs a value", "--config");
+    es_options_set_commands(NULL, 0);
+    unlink(write_config(""));
+}
+
 static void help_and_man_page_name_every_option(void **state)
 {
     (void)state;
@@ -199,6 +266,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_meant_is_refused),
         cmocka_unit_test(a_list_has_an_end),
         cmocka_unit_test(the_environment_stands_in),
+        cmocka_unit_test(what_is_typed_wins_then_the_environment_then_the_file),
+        cmocka_unit_test(a_configuration_that_cannot_be_meant_is_refused),
         cmocka_unit_test(help_and_man_page_name_every_option),
         cmocka_unit_test(sizes_count_in_powers_of_two),
     };
