@@ -9,6 +9,9 @@ target_compile_options(es_flags INTERFACE
 target_compile_definitions(es_flags INTERFACE _GNU_SOURCE ES_VERSION="${PROJECT_VERSION}"
   ES_SOURCE_DIR="${CMAKE_SOURCE_DIR}" ES_DEFAULT_MODEL="${ES_DEFAULT_MODEL}")
 
+# A build has a name: verdicts on kernels and caches on disk belong to one.
+add_link_options(-Wl,--build-id=sha1)
+
 if(ES_SANITIZE)
   set(ES_SANITIZE_FLAGS -fsanitize=${ES_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   if(ES_SANITIZE MATCHES "undefined" AND CMAKE_C_COMPILER_ID MATCHES "Clang")

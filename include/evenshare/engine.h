@@ -65,6 +65,8 @@ typedef struct es_engine_options {
                                  decode step measured when the engine opens, 20 ms at least] */
     size_t cache;           /**< bytes for recurrent states kept in the prefix cache [an eighth of `memory`]; its KV pages are
                                  those that no sequence needs */
+    const char *cache_dir;  /**< folder in which the prefix cache outlives the engine; made where it does not exist [none] */
+    size_t cache_disk;      /**< bytes of files there, at most [2 GiB] */
     bool no_cache;          /**< compute every prompt from its first token */
     es_numeric numeric;
     es_attention attention;

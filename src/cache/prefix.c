@@ -2,75 +2,35 @@
  *
  * Recency: using a path moves its nodes to the young end of one list, leaf first, so that a parent is always younger than its
  * children and the old end is always a leaf. */
-#include "cache/prefix.h"
+#include "cache/prefix_tree.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE (-1)
-
-/* Doubly linked by index; `old` is given up first. */
-typedef struct recency {
-    int32_t old, young;
-} recency;
-
-typedef struct link {
-    int32_t older, younger;
-} link;
-
-typedef struct node {
-    uint64_t hash;
-    int32_t parent, page, children, marks; /* marks: first of a list, linked by mark.next */
-    int32_t next;                          /* in its bucket, or among the free */
-    link order;
-} node;
-
-typedef struct mark {
-    int32_t node; /* NONE: the root */
-    int32_t tail, page, slot;
-    int32_t next; /* at its node, or among the free */
-    bool thin;
-    link order;
-} mark;
-
-struct es_prefix {
-    es_pages *pages, *slots;
-    int32_t page;
-    bool recurrent;
-    node *node;
-    es_token *node_tokens; /* [nodes][page] */
-    int32_t *bucket;       /* [buckets] */
-    mark *mark;
-    es_token *mark_tokens; /* [marks][page] */
-    int32_t nodes, marks, buckets, free_node, free_mark, root_marks;
-    int64_t node_count, mark_count;
-    recency node_order, mark_order;
-};
-
 static void unlink_node(es_prefix *t, int32_t n)
 {
-    const link o = t->node[n].order;
+    const es_prefix_link o = t->node[n].order;
     *(o.older == NONE ? &t->node_order.old : &t->node[o.older].order.younger) = o.younger;
     *(o.younger == NONE ? &t->node_order.young : &t->node[o.younger].order.older) = o.older;
 }
 
 static void link_node(es_prefix *t, int32_t n)
 {
-    t->node[n].order = (link){t->node_order.young, NONE};
+    t->node[n].order = (es_prefix_link){t->node_order.young, NONE};
     *(t->node_order.young == NONE ? &t->node_order.old : &t->node[t->node_order.young].order.younger) = n;
     t->node_order.young = n;
 }
 
 static void unlink_mark(es_prefix *t, int32_t m)
 {
-    const link o = t->mark[m].order;
+    const es_prefix_link o = t->mark[m].order;
     *(o.older == NONE ? &t->mark_order.old : &t->mark[o.older].order.younger) = o.younger;
     *(o.younger == NONE ? &t->mark_order.young : &t->mark[o.younger].order.older) = o.older;
 }
 
 static void link_mark(es_prefix *t, int32_t m)
 {
-    t->mark[m].order = (link){t->mark_order.young, NONE};
+    t->mark[m].order = (es_prefix_link){t->mark_order.young, NONE};
     *(t->mark_order.young == NONE ? &t->mark_order.old : &t->mark[t->mark_order.young].order.younger) = m;
     t->mark_order.young = m;
 }
@@ -99,7 +59,7 @@ static uint64_t hash_of(const es_prefix *t, int32_t parent, const es_token *toke
     return h;
 }
 
-static int32_t find_child(const es_prefix *t, int32_t parent, const es_token *tokens)
+int32_t es_prefix_find_child(const es_prefix *t, int32_t parent, const es_token *tokens)
 {
     const uint64_t h = hash_of(t, parent, tokens);
     for (int32_t n = t->bucket[h % (uint64_t)t->buckets]; n != NONE; n = t->node[n].next)
@@ -111,11 +71,12 @@ static int32_t find_child(const es_prefix *t, int32_t parent, const es_token *to
 
 static void remove_mark(es_prefix *t, int32_t m)
 {
-    mark *k = &t->mark[m];
+    es_prefix_mark *k = &t->mark[m];
     int32_t *at = marks_of(t, k->node);
     while (*at != m) at = &t->mark[*at].next;
     *at = k->next;
     unlink_mark(t, m);
+    es_prefix_forget_mark(t, m);
     if (k->page != NONE) es_pages_drop(t->pages, &k->page, 1);
     if (k->slot != NONE) es_pages_drop(t->slots, &k->slot, 1);
     k->next = t->free_mark;
@@ -127,11 +88,12 @@ static void remove_mark(es_prefix *t, int32_t m)
 static void remove_node(es_prefix *t, int32_t n)
 {
     while (t->node[n].marks != NONE) remove_mark(t, t->node[n].marks);
-    node *k = &t->node[n];
+    es_prefix_node *k = &t->node[n];
     int32_t *at = &t->bucket[k->hash % (uint64_t)t->buckets];
     while (*at != n) at = &t->node[*at].next;
     *at = k->next;
     unlink_node(t, n);
+    es_prefix_forget_node(t, n);
     if (k->parent != NONE) t->node[k->parent].children--;
     es_pages_drop(t->pages, &k->page, 1);
     k->next = t->free_node;
@@ -139,13 +101,14 @@ static void remove_node(es_prefix *t, int32_t n)
     t->node_count--;
 }
 
-static int32_t add_node(es_prefix *t, int32_t parent, const es_token *tokens, int32_t page)
+int32_t es_prefix_add_node(es_prefix *t, int32_t parent, const es_token *tokens, int32_t page)
 {
     if (t->free_node == NONE) return NONE;
     const int32_t n = t->free_node;
-    node *k = &t->node[n];
+    es_prefix_node *k = &t->node[n];
     t->free_node = k->next;
-    *k = (node){.hash = hash_of(t, parent, tokens), .parent = parent, .page = page, .marks = NONE};
+    *k = (es_prefix_node){.hash = hash_of(t, parent, tokens), .parent = parent, .page = page, .marks = NONE,
+                            .save.file = NONE};
     memcpy(t->node_tokens + (int64_t)n * t->page, tokens, (size_t)t->page * sizeof *tokens);
     int32_t *bucket = &t->bucket[k->hash % (uint64_t)t->buckets];
     k->next = *bucket;
@@ -153,6 +116,7 @@ static int32_t add_node(es_prefix *t, int32_t parent, const es_token *tokens, in
     if (parent != NONE) t->node[parent].children++;
     es_pages_hold(t->pages, page);
     link_node(t, n);
+    es_prefix_queue_node(t, n);
     t->node_count++;
     return n;
 }
@@ -162,7 +126,7 @@ static int32_t best_mark(es_prefix *t, int32_t n, const es_token *tokens, int64_
 {
     int32_t best = NONE;
     for (int32_t m = *marks_of(t, n); m != NONE; m = t->mark[m].next) {
-        const mark *k = &t->mark[m];
+        const es_prefix_mark *k = &t->mark[m];
         if (k->tail > room || (best != NONE && k->tail <= t->mark[best].tail)) continue;
         if (memcmp(t->mark_tokens + (int64_t)m * t->page, tokens, (size_t)k->tail * sizeof *tokens) == 0) best = m;
     }
@@ -184,7 +148,7 @@ es_prefix_hit es_prefix_find(es_prefix *t, const es_token *tokens, int64_t limit
             where = n, chosen = NONE;
         }
         if (limit - at < t->page) break;
-        n = find_child(t, n, tokens + at);
+        n = es_prefix_find_child(t, n, tokens + at);
         if (n == NONE) break;
     }
     touch_path(t, where);
@@ -216,29 +180,37 @@ static void thin_path(es_prefix *t, int32_t n, int64_t depth, int64_t position)
         }
 }
 
-static void add_mark(es_prefix *t, int32_t n, const es_token *tail_tokens, int32_t tail, int32_t page, int32_t slot, bool thin)
+int32_t es_prefix_add_mark(es_prefix *t, int32_t n, const es_token *tail_tokens, int32_t tail, int32_t page, int32_t slot,
+                           bool thin)
 {
     const int32_t same = best_mark(t, n, tail_tokens, tail);
     if (same != NONE && t->mark[same].tail == tail) {
         unlink_mark(t, same);
         link_mark(t, same);
-        t->mark[same].thin = t->mark[same].thin && thin;
+        if (t->mark[same].thin && !thin) { /* it is worth more than was known */
+            es_prefix_forget_mark(t, same);
+            t->mark[same].thin = false;
+        }
+        es_prefix_queue_mark(t, same);
         if (slot != NONE) es_pages_drop(t->slots, &slot, 1);
-        return;
+        return NONE;
     }
     if (t->free_mark == NONE && t->mark_order.old != NONE) remove_mark(t, t->mark_order.old);
     if (t->free_mark == NONE) {
         if (slot != NONE) es_pages_drop(t->slots, &slot, 1);
-        return;
+        return NONE;
     }
     const int32_t m = t->free_mark;
     t->free_mark = t->mark[m].next;
-    t->mark[m] = (mark){.node = n, .tail = tail, .page = tail ? page : NONE, .slot = slot, .next = *marks_of(t, n), .thin = thin};
+    t->mark[m] = (es_prefix_mark){.node = n, .tail = tail, .page = tail ? page : NONE, .slot = slot, .next = *marks_of(t, n),
+                                  .thin = thin, .save.file = NONE};
     *marks_of(t, n) = m;
     memcpy(t->mark_tokens + (int64_t)m * t->page, tail_tokens, (size_t)tail * sizeof *tail_tokens);
     if (tail) es_pages_hold(t->pages, page);
     link_mark(t, m);
+    es_prefix_queue_mark(t, m);
     t->mark_count++;
+    return m;
 }
 
 void es_prefix_insert(es_prefix *t, const es_token *tokens, int64_t position, const int32_t *table, int32_t slot, bool thin)
@@ -246,8 +218,9 @@ void es_prefix_insert(es_prefix *t, const es_token *tokens, int64_t position, co
     int32_t n = NONE;
     int64_t depth = 0;
     for (; (depth + 1) * t->page <= position; depth++) {
-        int32_t child = find_child(t, n, tokens + depth * t->page);
-        if (child == NONE) child = add_node(t, n, tokens + depth * t->page, table[depth]);
+        int32_t child = es_prefix_find_child(t, n, tokens + depth * t->page);
+        if (child == NONE) child = es_prefix_add_node(t, n, tokens + depth * t->page, table[depth]);
+        if (child != NONE) es_prefix_queue_node(t, child); /* in use, though perhaps no longer on the disk */
         if (child == NONE) break; /* as many nodes as pages: cannot happen while every node holds one */
         n = child;
     }
@@ -255,7 +228,7 @@ void es_prefix_insert(es_prefix *t, const es_token *tokens, int64_t position, co
     const int64_t tail = position - depth * t->page;
     const bool whole = tail < t->page;
     if (whole && (slot != NONE || (!t->recurrent && tail > 0)))
-        add_mark(t, n, tokens + depth * t->page, (int32_t)tail, tail ? table[depth] : NONE, slot, thin);
+        es_prefix_add_mark(t, n, tokens + depth * t->page, (int32_t)tail, tail ? table[depth] : NONE, slot, thin);
     else if (slot != NONE)
         es_pages_drop(t->slots, &slot, 1);
     if (thin) thin_path(t, n, depth, position);
@@ -313,7 +286,7 @@ es_status es_prefix_open(es_pages *pages, es_pages *slots, int32_t page, bool re
     *t = (es_prefix){.pages = pages, .slots = slots, .page = page, .recurrent = recurrent, .nodes = (int32_t)pages->total,
                      .marks = marks, .buckets = (int32_t)(pages->total > 1 << 29 ? 1 << 30 : 2 * pages->total + 1),
                      .free_node = NONE, .free_mark = NONE, .root_marks = NONE, .node_order = {NONE, NONE},
-                     .mark_order = {NONE, NONE}};
+                     .mark_order = {NONE, NONE}, .queue = {{NONE, NONE}, {NONE, NONE}, {NONE, NONE}}};
     const size_t n = (size_t)t->nodes + 1, m = (size_t)marks + 1;
     t->node = calloc(n, sizeof *t->node);
     t->node_tokens = calloc(n * (size_t)page, sizeof *t->node_tokens);

@@ -34,6 +34,10 @@ const es_option es_engine_option_rows[] = {
      .help = "milliseconds that a step may take while someone generates; prompts are cut to fit; 0 is no bound [three measured decode steps, 20 at least]"},
     {"cache", 0, ES_OPTION_SIZE, "BYTES", FIELD(cache), .min = 1, .max = ES_ANY,
      .help = "bytes for recurrent states kept to go on from [an eighth of --memory]; hybrid models only"},
+    {"cache-dir", 0, ES_OPTION_TEXT, "DIR", FIELD(cache_dir),
+     .help = "folder in which what was computed for prompts outlives the process; it holds what people have asked, so it must be yours alone [none]"},
+    {"cache-disk", 0, ES_OPTION_SIZE, "BYTES", FIELD(cache_disk), .min = 1, .max = ES_ANY,
+     .help = "bytes of files in --cache-dir at most [2G]"},
     {"no-cache", 0, ES_OPTION_FLAG, NULL, FIELD(no_cache), .help = "compute every prompt from its first token"},
     {"numeric", 0, ES_OPTION_TEXT, "MODE", FIELD(numeric),
      .help = "numeric mode, auto, f32, bf16 or int8: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
@@ -93,11 +97,14 @@ es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine
         .memory = (size_t)or_zero(settings->memory),
         .cache = (size_t)or_zero(settings->cache),
         .reserve = or_zero(settings->reserve),
+        .cache_dir = settings->cache_dir,
+        .cache_disk = (size_t)or_zero(settings->cache_disk),
         .no_cache = settings->no_cache,
         .device = es_device_kind_of(settings->device),
     };
     if (out.page & (out.page - 1))
         return es_fail(ES_INVALID, "--page %d: must be a power of two from 16 to 512", out.page);
+    if (out.no_cache && out.cache_dir) return es_fail(ES_INVALID, "--no-cache and --cache-dir cannot both be wanted");
     /* The engine's 0 is "measure it", and negative "no bound". */
     if (!isnan(settings->step_budget)) out.step_budget = settings->step_budget > 0 ? settings->step_budget * 1e-3 : -1;
     if (settings->numeric) ES_TRY(es_numeric_parse(settings->numeric, &out.numeric));

@@ -2,11 +2,9 @@
 #include "device/verdict.h"
 
 #include <dirent.h>
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/build.h"
 #include "base/file.h"
 
 static const char *const names[ES_VERDICTS] = {"unknown", "trusted", "wrong", "crashed", "hung", "absent", "never run here"};
@@ -59,39 +58,12 @@ static void name_device(es_verdicts *v)
     snprintf(v->driver, sizeof v->driver, "Linux %.60s, microcode %s", known ? system.release : "?", microcode);
 }
 
-/* The linker's build id: differs whenever the program does. */
-static int take_build_id(struct dl_phdr_info *info, size_t size, void *argument)
-{
-    (void)size;
-    es_verdicts *v = argument;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-        if (header->p_type != PT_NOTE) continue;
-        const unsigned char *at = (const unsigned char *)(uintptr_t)(info->dlpi_addr + header->p_vaddr);
-        const unsigned char *end = at + header->p_memsz;
-        while ((size_t)(end - at) >= sizeof(ElfW(Nhdr))) {
-            ElfW(Nhdr) note;
-            memcpy(&note, at, sizeof note);
-            const unsigned char *name = at + sizeof note, *id = name + (note.n_namesz + 3) / 4 * 4;
-            if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(name, "GNU", 4) == 0) {
-                size_t n = (size_t)snprintf(v->build, sizeof v->build, "%s-", ES_VERSION);
-                for (uint32_t b = 0; b < note.n_descsz && n + 3 < sizeof v->build; b++, n += 2)
-                    snprintf(v->build + n, 3, "%02x", id[b]);
-                return 1;
-            }
-            at = id + (note.n_descsz + 3) / 4 * 4;
-        }
-    }
-    return 1; /* the first object is the program itself: shared libraries do not matter */
-}
-
 es_status es_verdicts_open(es_verdicts **verdicts)
 {
     es_verdicts *v = calloc(1, sizeof *v);
     if (!v) return es_fail(ES_NO_MEMORY, "no memory for a list of verdicts");
     name_device(v);
-    snprintf(v->build, sizeof v->build, "%s", ES_VERSION);
-    dl_iterate_phdr(take_build_id, v);
+    snprintf(v->build, sizeof v->build, "%s", es_build_name());
     *verdicts = v;
     return ES_OK;
 }

@@ -21,6 +21,7 @@
 #define MOST_CHECKPOINTS 256
 #define MOST_TAILS 1024 /* partly filled pages that the prefix cache remembers besides */
 #define IDLE_FACTOR 2.0
+#define DEFAULT_DISK ((size_t)2 << 30)
 #define LEAST_IDLE 0.1
 
 es_request es_request_defaults(const es_model *model)
@@ -137,6 +138,26 @@ static es_status allocate_lists(es_engine *engine, const es_engine_options *o, c
     return es_sampler_open(engine->model->config.vocabulary, &engine->sampler);
 }
 
+/* A record is on the disk: the engine's thread may be asleep with more to save. */
+static void wake(void *user)
+{
+    es_engine *engine = user;
+    pthread_mutex_lock(&engine->lock);
+    pthread_cond_signal(&engine->wake);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static es_status open_saves(es_engine *engine, const es_engine_options *o)
+{
+    if (!o->cache_dir || o->no_cache) return ES_OK;
+    engine->saves = (es_saves){.prefix = engine->prefix, .pages = &engine->pages, .slots = &engine->slots,
+                               .network = &engine->network, .clock = engine->clock};
+    const es_saves_options options = {.folder = o->cache_dir, .bytes = o->cache_disk ? o->cache_disk : DEFAULT_DISK,
+                                      .fingerprint = engine->fingerprint, .written = wake, .user = engine,
+                                      .marks = engine->recurrent ? engine->slots.total : MOST_TAILS};
+    return es_saves_open(&engine->saves, &options);
+}
+
 static es_status build(es_engine *engine, es_engine_options *o)
 {
     ES_TRY(check_options(o));
@@ -166,7 +187,8 @@ static es_status build(es_engine *engine, es_engine_options *o)
     engine->scheduler = (es_scheduler){.idle_factor = IDLE_FACTOR, .least_idle = LEAST_IDLE,
                                        .most_rows = sizes.rows, .most_chunk = o->chunk,
                                        .last_chunk = o->chunk / 4};
-    return es_engine_measure(engine, o->step_budget);
+    ES_TRY(es_engine_measure(engine, o->step_budget));
+    return open_saves(engine, o);
 }
 
 static void take_mail(es_engine *engine)
@@ -182,7 +204,7 @@ static void take_mail(es_engine *engine)
 static bool wait_for_work(es_engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
-    while (!engine->stop && !engine->mail && !engine->waiting && engine->running_count == 0)
+    while (!engine->stop && !engine->mail && !engine->waiting && engine->running_count == 0 && !es_saves_due(&engine->saves))
         pthread_cond_wait(&engine->wake, &engine->lock);
     take_mail(engine);
     const bool go_on = !engine->stop;
@@ -219,8 +241,10 @@ static void *engine_main(void *argument)
         end_cancelled(engine, false);
         es_engine_make_room(engine);
         if (engine->running_count) es_engine_step(engine);
+        es_saves_step(&engine->saves, engine->running_count == 0);
     }
     end_cancelled(engine, true);
+    es_saves_flush(&engine->saves);
     return NULL;
 }
 
@@ -264,6 +288,7 @@ void es_engine_close(es_engine *engine)
     if (engine->network.model) es_network_close(&engine->network);
     es_device_close(engine->device);
     es_prefix_close(engine->prefix);
+    es_saves_close(&engine->saves);
     es_pages_close(&engine->pages);
     es_pages_close(&engine->slots);
     es_sampler_close(&engine->sampler);

@@ -11,6 +11,7 @@
 #include "engine/claims.h"
 #include "engine/constraint.h"
 #include "engine/sampler.h"
+#include "engine/saves.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "model/network.h"
@@ -34,6 +35,7 @@ struct es_engine {
     es_network network;
     es_pages pages, slots;
     es_prefix *prefix;
+    es_saves saves;             /**< the engine's thread alone, once it runs */
     bool recurrent, no_cache;
     bool own_budget;            /**< the step budget is the engine's own choice, not an option's */
     es_sampler sampler;

@@ -248,25 +248,86 @@ void es_network_close(es_network *network)
     *network = (es_network){0};
 }
 
-es_status es_network_copy_page(es_network *network, int32_t from, int32_t to)
+/* Where one layer keeps a page or state, and how much of it. */
+typedef struct place {
+    es_buffer *buffer;
+    size_t offset, bytes;
+} place;
+
+static place page_place(const es_network *network, int32_t layer, int32_t page)
 {
     const es_config *c = &network->model->config;
     const es_attn_shape shape = {c->query_heads, c->kv_heads, c->head_dim, network->sizes.page};
     const size_t bytes = es_kv_page_bytes(&shape, network->sizes.numeric);
-    for (int32_t i = 0; i < 2 * c->attention_layers; i++)
-        ES_TRY(es_device_copy(network->device, network->kv[i].buffer, (size_t)from * bytes, (size_t)to * bytes, bytes));
+    return (place){network->kv[layer].buffer, (size_t)page * bytes, bytes};
+}
+
+/* Even numbers: what the convolution remembers; odd ones: the recurrent state. */
+static place state_place(const es_network *network, int32_t part, int32_t slot)
+{
+    const es_delta_shape *s = &network->model->config.delta;
+    const size_t conv = (ES_CONV_TAPS - 1) * (size_t)es_delta_channels(s) * FLOAT;
+    const size_t state = (size_t)s->value_heads * (size_t)s->key_dim * (size_t)s->value_dim * FLOAT;
+    const size_t bytes = part % 2 ? state : conv;
+    return (place){(part % 2 ? network->delta_state : network->conv_state)[part / 2].buffer, (size_t)slot * bytes, bytes};
+}
+
+es_status es_network_copy_page(es_network *network, int32_t from, int32_t to)
+{
+    for (int32_t i = 0; i < 2 * network->model->config.attention_layers; i++) {
+        const place a = page_place(network, i, from), b = page_place(network, i, to);
+        ES_TRY(es_device_copy(network->device, a.buffer, a.offset, b.offset, a.bytes));
+    }
     return ES_OK;
 }
 
 es_status es_network_copy_state(es_network *network, int32_t from, int32_t to)
 {
-    const es_config *c = &network->model->config;
-    const es_delta_shape *s = &c->delta;
-    const size_t conv = (ES_CONV_TAPS - 1) * (size_t)es_delta_channels(s) * FLOAT;
-    const size_t state = (size_t)s->value_heads * (size_t)s->key_dim * (size_t)s->value_dim * FLOAT;
-    for (int32_t i = 0; i < c->delta_layers; i++) {
-        ES_TRY(es_device_copy(network->device, network->conv_state[i].buffer, (size_t)from * conv, (size_t)to * conv, conv));
-        ES_TRY(es_device_copy(network->device, network->delta_state[i].buffer, (size_t)from * state, (size_t)to * state, state));
+    for (int32_t i = 0; i < 2 * network->model->config.delta_layers; i++) {
+        const place a = state_place(network, i, from), b = state_place(network, i, to);
+        ES_TRY(es_device_copy(network->device, a.buffer, a.offset, b.offset, a.bytes));
     }
     return ES_OK;
+}
+
+typedef place place_fn(const es_network *network, int32_t part, int32_t number);
+
+static es_status read_parts(es_network *network, place_fn *of, int32_t parts, int32_t number, unsigned char *host)
+{
+    for (int32_t i = 0; i < parts; i++) {
+        const place p = of(network, i, number);
+        ES_TRY(es_device_read(network->device, p.buffer, p.offset, host, p.bytes));
+        host += p.bytes;
+    }
+    return ES_OK;
+}
+
+static es_status write_parts(es_network *network, place_fn *of, int32_t parts, int32_t number, const unsigned char *host)
+{
+    for (int32_t i = 0; i < parts; i++) {
+        const place p = of(network, i, number);
+        ES_TRY(es_device_write(network->device, p.buffer, p.offset, host, p.bytes));
+        host += p.bytes;
+    }
+    return ES_OK;
+}
+
+es_status es_network_read_page(es_network *network, int32_t page, void *host)
+{
+    return read_parts(network, page_place, 2 * network->model->config.attention_layers, page, host);
+}
+
+es_status es_network_write_page(es_network *network, int32_t page, const void *host)
+{
+    return write_parts(network, page_place, 2 * network->model->config.attention_layers, page, host);
+}
+
+es_status es_network_read_state(es_network *network, int32_t slot, void *host)
+{
+    return read_parts(network, state_place, 2 * network->model->config.delta_layers, slot, host);
+}
+
+es_status es_network_write_state(es_network *network, int32_t slot, const void *host)
+{
+    return write_parts(network, state_place, 2 * network->model->config.delta_layers, slot, host);
 }

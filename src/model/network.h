@@ -58,6 +58,13 @@ es_status es_network_check(const es_model *model, es_loader *counts);
 es_status es_network_copy_page(es_network *network, int32_t from, int32_t to);
 es_status es_network_copy_state(es_network *network, int32_t from, int32_t to);
 
+/** The bytes of a KV page or a state, of all layers one after the other, to and from the host: es_network_page_bytes() or
+ *  es_network_slot_bytes() of them. */
+es_status es_network_read_page(es_network *network, int32_t page, void *host);
+es_status es_network_write_page(es_network *network, int32_t page, const void *host);
+es_status es_network_read_state(es_network *network, int32_t slot, void *host);
+es_status es_network_write_state(es_network *network, int32_t slot, const void *host);
+
 /** Bytes that a network's activations, one page of all layers, and one state slot take. */
 size_t es_network_activation_bytes(const es_config *config, const es_network_sizes *sizes);
 size_t es_network_page_bytes(const es_config *config, int32_t page, es_numeric numeric);
