@@ -7,7 +7,10 @@ target_compile_options(es_flags INTERFACE
   # Same bits: the compiler may neither fuse a multiply with an add nor split one. Fused steps are written as fmaf().
   -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fvisibility=hidden)
 target_compile_definitions(es_flags INTERFACE _GNU_SOURCE ES_VERSION="${PROJECT_VERSION}"
-  ES_SOURCE_DIR="${CMAKE_SOURCE_DIR}" ES_DEFAULT_MODEL="${ES_DEFAULT_MODEL}")
+  ES_DEFAULT_MODEL="${ES_DEFAULT_MODEL}")
+if(NOT ES_PACKAGE)
+  target_compile_definitions(es_flags INTERFACE ES_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+endif()
 
 # A build has a name: verdicts on kernels and caches on disk belong to one.
 add_link_options(-Wl,--build-id=sha1)

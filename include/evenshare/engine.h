@@ -24,6 +24,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct es_engine es_engine;
 
@@ -217,6 +218,7 @@ typedef struct es_engine_stats {
 } es_engine_stats;
 es_engine_stats es_engine_get_stats(const es_engine *engine);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -35,6 +35,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /** Items of a block when an operator does not say. */
 #define ES_FOLD_BLOCK 1024
@@ -93,6 +94,7 @@ es_status es_fold(es_team *team, const es_operator *op, const es_source *source,
 es_status es_fold_segments(es_team *team, const es_operator *op, const es_source *source, const int64_t *offsets,
                            int64_t segments, const void *initial, void *answers);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

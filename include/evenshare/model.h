@@ -15,6 +15,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct es_model es_model;
 
@@ -68,6 +69,7 @@ bool es_model_has_chat(const es_model *model);
  *  (free()). ES_INVALID with the template's own words when it refuses the conversation. */
 es_status es_model_render_chat(const es_model *model, const char *variables_json, char **text);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

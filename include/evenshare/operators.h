@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /** How an item is stored. */
 typedef enum es_item_type {
@@ -121,6 +122,7 @@ typedef struct es_gated {
 } es_gated;
 es_operator es_operator_gated(void);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

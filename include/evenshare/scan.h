@@ -14,6 +14,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef enum es_scan_kind {
     ES_SCAN_INCLUSIVE, /**< answer i covers items 0 … i */
@@ -25,6 +26,7 @@ typedef enum es_scan_kind {
 es_status es_scan(es_team *team, const es_operator *op, const es_source *source, es_scan_kind kind, const void *initial,
                   void *out, ptrdiff_t stride);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /** A plan. Read its fields freely; make one only with es_share_plan(). */
 typedef struct es_share {
@@ -42,6 +43,7 @@ es_range es_share_range(const es_share *plan, int64_t worker);
 /** Strip-mining: worker w takes the tiles w, w + workers, w + 2·workers, …; this is its `step`-th, empty when there is none. */
 es_range es_share_strip(const es_share *plan, int64_t worker, int64_t step);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

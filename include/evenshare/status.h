@@ -15,6 +15,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /** What went wrong, as a program would distinguish it. The sentence in es_error_message() is for people. */
 typedef enum es_status {
@@ -42,6 +43,7 @@ const char *es_status_name(es_status status);
  *  found, too long), 1 for everything else. */
 int es_status_exit_code(es_status status);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

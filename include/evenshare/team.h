@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /** A team of threads and the scratch memory of what runs on it, which is kept from one call to the next. */
 typedef struct es_team es_team;
@@ -30,6 +31,7 @@ int es_team_size(const es_team *team);
 /** job(argument, w) for every w in [0, es_team_size()), each on its own thread; returns when all are done. */
 void es_team_run(es_team *team, void (*job)(void *argument, int worker), void *argument);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

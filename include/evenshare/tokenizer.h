@@ -21,6 +21,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /** A token's number in its vocabulary, 0 to size − 1. */
 typedef int32_t es_token;
@@ -66,6 +67,7 @@ es_status es_detokenizer_finish(es_detokenizer *detokenizer, const char **text, 
 void es_detokenizer_reset(es_detokenizer *detokenizer);
 void es_detokenizer_close(es_detokenizer *detokenizer);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

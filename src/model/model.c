@@ -6,10 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "hub/store.h"
 #include "model/network.h"
+
+/* PREFIX/share/evenshare/ of the program in PREFIX/bin, wherever PREFIX is. */
+static const char *installed_model(void)
+{
+    static char path[4200];
+    char program[4096];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n <= 0) return NULL;
+    program[n] = '\0';
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(program, '/');
+        if (!slash) return NULL;
+        *slash = '\0';
+    }
+    snprintf(path, sizeof path, "%s/share/evenshare/evenshare-default.gguf", program);
+    return es_path_exists(path) ? path : NULL;
+}
 
 const char *es_model_default_path(void)
 {
@@ -17,12 +35,14 @@ const char *es_model_default_path(void)
     if (asked && *asked) return asked;
     static const char *const places[] = {
         ES_DEFAULT_MODEL,
+#ifdef ES_SOURCE_DIR
         ES_SOURCE_DIR "/models/evenshare-default.gguf",
         ES_SOURCE_DIR "/models/SmolLM2-135M-Instruct.Q4_1.gguf",
+#endif
     };
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (places[i][0] && es_path_exists(places[i])) return places[i];
-    return NULL;
+    return installed_model();
 }
 
 es_status es_model_add_stop(es_model *model, es_token token)
