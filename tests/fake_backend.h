@@ -2,7 +2,7 @@
  *
  * A token is a byte. The answer to any prompt is "abc...z", one letter per token, then the end; with ignore_eos the alphabet
  * goes round. A prompt with "[[[some text]]]" in it is answered with that text (the last one), a byte per token. One thread makes a token for every live request, then sleeps `step_microseconds`. Templates print
- * "[role]content\n"; a part list is printed as JSON, as templates that know only strings would. */
+ * "[role]content\n", reasoning behind "~" and names of called functions behind "!"; a part list is printed as JSON, as templates that know only strings would. */
 #ifndef ES_TESTS_FAKE_BACKEND_H
 #define ES_TESTS_FAKE_BACKEND_H
 
@@ -66,6 +66,10 @@ static es_status fake_render(void *self, const char *variables_json, char **text
         json_array_foreach(printed ? NULL : content, part, value)
             es_text_puts(&out, json_string_value(json_object_get(value, "text")));
         free(printed);
+        const char *reasoning = json_string_value(json_object_get(message, "reasoning_content"));
+        if (reasoning) es_text_printf(&out, "~%s", reasoning);
+        json_array_foreach(json_object_get(message, "tool_calls"), part, value)
+            es_text_printf(&out, "!%s", json_string_value(json_object_get(json_object_get(value, "function"), "name")));
         es_text_putc(&out, '\n');
     }
     if (json_object_get(variables, "tools")) es_text_puts(&out, "[tools]\n");

@@ -63,6 +63,8 @@ const es_token *es_model_stop_tokens(const es_model *model, size_t *count);
 
 /** True when the model carries a chat template. */
 bool es_model_has_chat(const es_model *model);
+/** Its source (Jinja2); NULL without. Owned by the model. */
+const char *es_model_chat_template(const es_model *model);
 
 /** Render the chat template. `variables_json` is a JSON object: "messages", and where wanted "tools",
  *  "add_generation_prompt" (default true), "enable_thinking" or anything else the template knows. *text is the caller's

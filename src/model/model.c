@@ -226,6 +226,11 @@ bool es_model_has_chat(const es_model *model)
     return model->chat != NULL;
 }
 
+const char *es_model_chat_template(const es_model *model)
+{
+    return model->chat ? es_chat_template_source(model->chat) : NULL;
+}
+
 static json_t *piece_json(const es_model *model, es_token token)
 {
     size_t bytes = 0;

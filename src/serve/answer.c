@@ -23,17 +23,22 @@ uint64_t es_answer_serial_of_key(uint64_t key)
 
 const es_shape *es_shape_of(es_call_kind kind)
 {
-    (void)kind;
-    return &es_shape_openai;
+    switch (kind) {
+    case ES_CALL_RESPONSE: return &es_shape_responses;
+    case ES_CALL_MESSAGE:
+    case ES_CALL_COUNT_TOKENS: return &es_shape_messages;
+    default: return &es_shape_openai;
+    }
 }
 
 static const char *id_prefix(es_call_kind kind)
 {
     switch (kind) {
     case ES_CALL_CHAT: return "chatcmpl-";
-    case ES_CALL_COMPLETION: break;
+    case ES_CALL_RESPONSE: return "resp_";
+    case ES_CALL_MESSAGE: return "msg_";
+    default: return "cmpl-";
     }
-    return "cmpl-";
 }
 
 es_answer *es_answer_new(const es_api_context *api, es_metrics *metrics, es_http_connection *connection, es_call_kind kind,
@@ -147,6 +152,13 @@ void es_answer_fail(es_answer *answer, const es_api_error *error)
     send_error(answer, error);
 }
 
+static void fail_status(es_answer *answer, es_status status)
+{
+    es_api_error error;
+    es_api_refuse_status(&error, status);
+    es_answer_fail(answer, &error);
+}
+
 void es_answer_abandon(es_answer *answer)
 {
     cancel_rest(answer, answer->choice_count);
@@ -160,7 +172,8 @@ static es_status open_message(es_answer *answer, size_t index)
 {
     const es_call *call = &answer->call;
     es_message *message = &answer->choices[index].message;
-    const bool keep = !call->stream;
+    /* the Responses API says at the end of a stream once more what was in it */
+    const bool keep = !call->stream || call->kind == ES_CALL_RESPONSE;
     if (call->kind == ES_CALL_COMPLETION)
         es_message_open_plain(message, keep);
     else
@@ -208,20 +221,25 @@ void es_answer_start(es_answer *answer, es_call *call)
     es_http_stream_begin(answer->connection, 200, ES_SSE_TYPE);
     es_sse_comment(&answer->out, "waiting");
     es_answer_flush(answer);
+    if (answer->shape->start) answer->shape->start(answer);
+}
+
+void es_answer_reply(es_answer *answer, const json_t *json)
+{
+    es_json_write(&answer->out, json);
+    es_text_putc(&answer->out, '\n');
+    if (answer->out.failed) {
+        fail_status(answer, es_fail(ES_NO_MEMORY, "no memory for the reply"));
+        return;
+    }
+    es_http_reply(release_connection(answer, ES_ENDED_WHOLE), 200, "application/json", answer->out.data, answer->out.bytes);
 }
 
 static void begin_choice(es_answer *answer, size_t index)
 {
     es_choice *choice = &answer->choices[index];
-    if (!choice->begun) answer->shape->begin(answer, index);
+    if (!choice->begun && answer->shape->begin) answer->shape->begin(answer, index);
     choice->begun = true;
-}
-
-static void fail_status(es_answer *answer, es_status status)
-{
-    es_api_error error;
-    es_api_refuse_status(&error, status);
-    es_answer_fail(answer, &error);
 }
 
 static void count_characters(es_choice *choice, const es_event *event)

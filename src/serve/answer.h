@@ -3,6 +3,7 @@
  * Life, all of it on the loop thread:
  *   es_answer_new()       the request has arrived, a worker reads it
  *   es_answer_start()     it was read: its choices are submitted; a stream's headers go out at once
+ *   es_answer_reply()     or it was answered already: nothing goes to the engine
  *   es_answer_event()     once per engine event
  *   es_answer_fail()      from outside, when the server ends it
  *   es_answer_abandon()   the client left: the backend is told to stop
@@ -22,6 +23,7 @@ typedef struct es_choice {
     json_t *token_ids; /**< array; NULL when not asked for */
     size_t characters; /**< of text, for text_offset */
     bool begun, ended;
+    size_t open_blocks, closed_blocks; /**< streams of blocks: how many have begun and ended */
     bool cut; /**< stopped here: the one call that was wanted is whole */
     es_finish finish;
     char *stop_string; /**< what ended it, or NULL */
@@ -36,6 +38,7 @@ typedef struct es_answer es_answer;
 /** How an API says what happens: one table for each. In a stream every function sends its own events (es_answer_send()); what
  *  there is to say stands in the choice's message. */
 typedef struct es_shape {
+    void (*start)(es_answer *answer);                           /**< the stream begins; may be NULL, as may be the next one */
     void (*begin)(es_answer *answer, size_t choice);            /**< before a choice's first token */
     void (*more)(es_answer *answer, size_t choice);             /**< a token came: its pieces, perhaps none */
     void (*end)(es_answer *answer, size_t choice);              /**< the choice is whole */
@@ -66,6 +69,7 @@ struct es_answer {
     char id[48];
     es_text out; /**< scratch */
     const es_shape *shape;
+    int64_t events; /**< sent so far, where they are numbered */
 };
 
 /** A key names an answer by its serial number and one of its choices. */
@@ -79,6 +83,8 @@ void es_answer_free(es_answer *answer);
 
 /** Takes over `call`. */
 void es_answer_start(es_answer *answer, es_call *call);
+/** Not an answer of the engine: a worker has written the reply. */
+void es_answer_reply(es_answer *answer, const json_t *json);
 void es_answer_event(es_answer *answer, const es_event *event);
 void es_answer_fail(es_answer *answer, const es_api_error *error);
 void es_answer_abandon(es_answer *answer);
@@ -99,6 +105,9 @@ extern const es_shape es_shape_openai;
 void es_choice_add_token(const es_answer *answer, es_choice *choice, const es_event *event);
 /** "stop", "length" or "tool_calls". */
 const char *es_choice_finish_reason(const es_choice *choice);
+
+extern const es_shape es_shape_responses; /**< answer_responses.c: OpenAI's Responses API */
+extern const es_shape es_shape_messages;  /**< answer_messages.c: Anthropic's Messages API */
 
 /** What all choices cost. */
 typedef struct es_usage {

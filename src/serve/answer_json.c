@@ -198,26 +198,26 @@ static json_t *function_json(const es_text *name, const es_text *arguments)
     return function;
 }
 
-/* What a token adds to call number `index`; NULL if nothing. Id and name come with the first piece only. */
+/* What a token adds to a call; NULL if nothing. Id and name come with the first piece only. */
 static json_t *call_delta(const es_message *message, size_t index)
 {
-    const es_tool_call *call = &message->calls[index];
+    const es_block *block = &message->blocks[index];
     es_text arguments = {0};
     bool begins = false, any = false;
     for (size_t i = 0; i < message->piece_count; i++) {
         const es_piece *piece = &message->pieces[i];
-        if (piece->call != index || (piece->part != ES_PART_CALL && piece->part != ES_PART_ARGUMENTS)) continue;
+        if (piece->block != index || (piece->part != ES_PART_CALL && piece->part != ES_PART_ARGUMENTS)) continue;
         begins |= piece->part == ES_PART_CALL;
         any = true;
         if (piece->part == ES_PART_ARGUMENTS) es_text_append(&arguments, es_piece_text(message, piece), piece->bytes);
     }
     json_t *delta = any ? json_object() : NULL;
-    json_object_set_new(delta, "index", json_integer((json_int_t)index));
+    json_object_set_new(delta, "index", json_integer((json_int_t)block->call));
     if (begins) {
-        json_object_set_new(delta, "id", json_string(call->id));
+        json_object_set_new(delta, "id", json_string(block->id));
         json_object_set_new(delta, "type", json_string("function"));
     }
-    json_object_set_new(delta, "function", function_json(begins ? &call->name : NULL, &arguments));
+    json_object_set_new(delta, "function", function_json(begins ? &block->name : NULL, &arguments));
     es_text_free(&arguments);
     return delta;
 }
@@ -228,8 +228,8 @@ static json_t *message_delta(const es_message *message)
     json_t *delta = json_object();
     json_t *reasoning = joined_text(message, ES_PART_REASONING), *content = joined_text(message, ES_PART_CONTENT);
     json_t *calls = json_array();
-    for (size_t i = message->piece_count ? message->pieces[0].call : 0; i < message->call_count; i++) {
-        json_t *call = call_delta(message, i);
+    for (size_t i = message->piece_count ? message->pieces[0].block : message->block_count; i < message->block_count; i++) {
+        json_t *call = message->blocks[i].kind == ES_PART_CALL ? call_delta(message, i) : NULL;
         if (call) json_array_append_new(calls, call);
     }
     if (reasoning) json_object_set_new(delta, "reasoning_content", reasoning);
@@ -321,24 +321,31 @@ static void fail(es_answer *answer, const es_api_error *error)
 
 static json_t *whole_message(const es_message *m)
 {
-    json_t *message = json_object();
-    json_object_set_new(message, "role", json_string("assistant"));
-    const bool only_calls = m->call_count > 0 && m->content.bytes == 0;
-    json_object_set_new(message, "content", only_calls ? json_null() : es_json_text(m->content.data, m->content.bytes));
-    json_object_set_new(message, "refusal", json_null());
-    if (m->reasoning.bytes)
-        json_object_set_new(message, "reasoning_content", es_json_text(m->reasoning.data, m->reasoning.bytes));
-    if (m->call_count == 0) return message;
-    json_t *calls = json_array();
-    for (size_t i = 0; i < m->call_count; i++) {
+    json_t *message = json_object(), *calls = json_array();
+    for (size_t i = 0; i < m->block_count; i++) {
+        const es_block *block = &m->blocks[i];
+        if (block->kind != ES_PART_CALL) continue;
         json_t *call = json_object();
-        json_object_set_new(call, "id", json_string(m->calls[i].id));
+        json_object_set_new(call, "id", json_string(block->id));
         json_object_set_new(call, "type", json_string("function"));
-        json_object_set_new(call, "function", function_json(&m->calls[i].name, &m->calls[i].arguments));
+        json_object_set_new(call, "function", function_json(&block->name, &block->text));
         json_array_append_new(calls, call);
     }
-    json_object_set_new(message, "tool_calls", calls);
+    json_t *content = es_message_text(m, ES_PART_CONTENT), *reasoning = es_message_text(m, ES_PART_REASONING);
+    if (!content) content = m->call_count ? json_null() : json_string("");
+    json_object_set_new(message, "role", json_string("assistant"));
+    json_object_set_new(message, "content", content);
+    json_object_set_new(message, "refusal", json_null());
+    if (reasoning) json_object_set_new(message, "reasoning_content", reasoning);
+    if (m->call_count) json_object_set(message, "tool_calls", calls);
+    json_decref(calls);
     return message;
+}
+
+static json_t *whole_text(const es_message *message)
+{
+    json_t *text = es_message_text(message, ES_PART_CONTENT);
+    return text ? text : json_string("");
 }
 
 static json_t *whole_choice(const es_answer *answer, size_t index)
@@ -347,10 +354,8 @@ static json_t *whole_choice(const es_answer *answer, size_t index)
     const es_message *message = &choice->message;
     json_t *object = json_object();
     json_object_set_new(object, "index", json_integer((json_int_t)index));
-    if (answer->kind == ES_CALL_CHAT)
-        json_object_set_new(object, "message", whole_message(message));
-    else
-        json_object_set_new(object, "text", es_json_text(message->content.data, message->content.bytes));
+    if (answer->kind == ES_CALL_CHAT) json_object_set_new(object, "message", whole_message(message));
+    else json_object_set_new(object, "text", whole_text(message));
     json_object_set_new(object, "logprobs", take_logprobs(answer, choice));
     json_object_set_new(object, "finish_reason", json_string(es_choice_finish_reason(choice)));
     set_token_ids(answer, choice, object);
@@ -367,4 +372,4 @@ static json_t *whole(const es_answer *answer)
     return reply;
 }
 
-const es_shape es_shape_openai = {begin, more, end, finish, fail, whole, es_api_error_json, progress};
+const es_shape es_shape_openai = {NULL, begin, more, end, finish, fail, whole, es_api_error_json, progress};

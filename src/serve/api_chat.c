@@ -54,45 +54,46 @@ static bool build_variables(json_t *root, const es_call *call, json_t *variables
     return true;
 }
 
-static bool render(const es_backend *backend, const json_t *variables, es_call *call, es_api_error *error)
+static bool render(const es_backend *backend, const json_t *variables, char **text, es_api_error *error)
 {
     char *json = json_dumps(variables, JSON_COMPACT);
     if (!json) return no_memory(error);
-    char *text = NULL;
-    es_status status = backend->render(backend->self, json, &text);
+    const es_status status = backend->render(backend->self, json, text);
     free(json);
-    if (status != ES_OK) {
-        es_api_refuse_status(error, status);
-        if (status == ES_INVALID) memcpy(error->param, "messages", sizeof "messages");
-        return false;
-    }
-    call->format.in_reasoning = es_answer_prompt_reasons(text);
-    es_prompt *prompt = call->prompts;
-    status = backend->encode(backend->self, text, strlen(text), ES_ENCODE_SPECIAL, &prompt->tokens, &prompt->count);
-    free(text);
-    return status == ES_OK || es_api_refuse_status(error, status);
+    if (status == ES_OK) return true;
+    es_api_refuse_status(error, status);
+    if (status == ES_INVALID) memcpy(error->param, "messages", sizeof "messages");
+    return false;
+}
+
+bool es_chat_render(const es_api_context *context, json_t *root, es_call *call, char **text, es_api_error *error)
+{
+    const es_backend_info *info = context->backend->info(context->backend->self);
+    if (!info->has_chat || !info->has_tokenizer)
+        return es_api_refuse(error, "messages", "this model has no %s: use /v1/completions%s",
+                             info->has_tokenizer ? "chat template" : "tokenizer", info->has_tokenizer ? "" : " with token numbers");
+    call->format = context->format;
+    if (!es_chat_messages_normalise(context, root, error) || !es_chat_tools_choose(context, root, call, error)) return false;
+    json_t *variables = json_object();
+    if (!variables) return no_memory(error);
+    const bool rendered = build_variables(root, call, variables, error) && render(context->backend, variables, text, error);
+    json_decref(variables);
+    if (rendered) call->format.in_reasoning = es_answer_prompt_reasons(*text);
+    return rendered;
 }
 
 bool es_chat_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
 {
     const es_backend *backend = context->backend;
-    const es_backend_info *info = backend->info(backend->self);
-    if (!info->has_chat || !info->has_tokenizer)
-        return es_api_refuse(error, "messages", "this model has no %s: use /v1/completions%s",
-                             info->has_tokenizer ? "chat template" : "tokenizer",
-                             info->has_tokenizer ? "" : " with token numbers");
-    call->format = context->format;
-    if (!es_chat_messages_normalise(context, root, error) || !es_chat_tools_choose(context, root, call, error)) return false;
     call->prompts = calloc(1, sizeof *call->prompts);
-    json_t *variables = json_object();
-    if (!call->prompts || !variables) {
-        json_decref(variables);
-        return no_memory(error);
-    }
+    if (!call->prompts) return no_memory(error);
     call->prompt_count = 1;
-    const bool rendered = build_variables(root, call, variables, error) && render(backend, variables, call, error);
-    json_decref(variables);
-    return rendered;
+    char *text;
+    if (!es_chat_render(context, root, call, &text, error)) return false;
+    es_prompt *prompt = call->prompts;
+    const es_status status = backend->encode(backend->self, text, strlen(text), ES_ENCODE_SPECIAL, &prompt->tokens, &prompt->count);
+    free(text);
+    return status == ES_OK || es_api_refuse_status(error, status);
 }
 
 /* A template that only knows strings prints an array as a list with its braces, or refuses it. */

@@ -17,6 +17,7 @@ typedef struct es_backend_info {
     int64_t context;         /**< most tokens of one sequence */
     int32_t vocabulary;
     bool has_chat, has_tokenizer;
+    const char *chat_template; /**< its source; NULL: unknown */
     es_sampling sampling;    /**< what the model recommends */
 } es_backend_info;
 

@@ -37,6 +37,7 @@ void es_backend_words_init(es_backend_words *words, const es_model *model, es_ba
         .model = info->name,
         .vocabulary = info->vocabulary,
         .has_chat = es_model_has_chat(model),
+        .chat_template = es_model_chat_template(model),
         .has_tokenizer = es_model_tokenizer(model) != NULL,
         .sampling = es_request_defaults(model).sampling,
     };

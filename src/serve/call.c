@@ -111,7 +111,7 @@ static bool check_lengths(const es_api_context *context, const es_call *call, es
     const int64_t answer = call->request.max_tokens;
     for (size_t p = 0; p < call->prompt_count; p++) {
         const int64_t prompt = (int64_t)call->prompts[p].count;
-        const char *what = call->kind == ES_CALL_CHAT ? "messages" : "prompt";
+        const char *what = call->kind == ES_CALL_COMPLETION ? "prompt" : "messages";
         if (prompt == 0) return es_api_refuse(error, what, "the prompt has no tokens; send at least one");
         const int64_t wanted = answer < 0 ? 1 : answer;
         if (wanted <= limit - prompt) continue;
@@ -126,12 +126,25 @@ static bool check_lengths(const es_api_context *context, const es_call *call, es
     return true;
 }
 
+/* `root` in the words of a chat or completion. */
+static bool parse_words(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
+{
+    if (!es_parameters_parse(context, root, call, error)) return false;
+    const bool read = call->kind == ES_CALL_COMPLETION ? es_completions_parse(context, root, call, error)
+                                                       : es_chat_parse(context, root, call, error);
+    return read && check_lengths(context, call, error) && es_structured_finish(call, error);
+}
+
 static bool parse_root(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
 {
-    if (!check_model(context, root, error) || !es_parameters_parse(context, root, call, error)) return false;
-    const bool read = call->kind == ES_CALL_CHAT ? es_chat_parse(context, root, call, error)
-                                                 : es_completions_parse(context, root, call, error);
-    return read && check_lengths(context, call, error) && es_structured_finish(call, error);
+    if (!es_parameters_check_names(context, root, call, error) || !check_model(context, root, error)) return false;
+    if (call->kind == ES_CALL_CHAT || call->kind == ES_CALL_COMPLETION) return parse_words(context, root, call, error);
+    json_t *chat = json_object();
+    const bool converted = call->kind == ES_CALL_RESPONSE ? es_responses_convert(root, chat, &call->echo, error)
+                                                          : es_messages_convert(root, false, chat, error);
+    const bool parsed = converted && parse_words(context, chat, call, error);
+    json_decref(chat);
+    return parsed;
 }
 
 bool es_call_parse(const es_api_context *context, es_call_kind kind, const char *body, size_t bytes, es_call *call,
@@ -166,6 +179,7 @@ void es_call_free(es_call *call)
     free(call->prompts);
     free(call->bias);
     json_decref(call->tools);
+    json_decref(call->echo);
     for (size_t i = 0; i < ES_CALL_STOPS_MAX; i++) free(call->stops[i]);
     es_text_free(&call->grammar);
     es_text_free(&call->ignored);

@@ -20,7 +20,16 @@
 
 enum { ES_CALL_STOPS_MAX = 16, ES_CALL_CHOICES_MAX = 256, ES_CALL_TOP_MAX = 20, ES_CALL_BIAS_MAX = 4096 };
 
-typedef enum es_call_kind { ES_CALL_CHAT, ES_CALL_COMPLETION } es_call_kind;
+typedef enum es_call_kind {
+    ES_CALL_CHAT,
+    ES_CALL_COMPLETION,
+    ES_CALL_RESPONSE,     /**< OpenAI's Responses API: a chat in other words */
+    ES_CALL_MESSAGE,      /**< Anthropic's Messages API: a chat in other words */
+    ES_CALL_COUNT_TOKENS, /**< from here on: answered by a worker alone, see es_query_run() */
+    ES_CALL_TOKENIZE,
+    ES_CALL_DETOKENIZE,
+    ES_CALL_TEMPLATE,
+} es_call_kind;
 
 /** Why a call is refused, in OpenAI's terms. */
 typedef struct es_api_error {
@@ -59,6 +68,7 @@ typedef struct es_call {
     bool one_call;      /**< the answer ends with its first call of a tool */
     es_text ignored;    /**< names of parameters that nobody here knows, comma-separated */
     /* owned */
+    json_t *echo;       /**< ES_CALL_RESPONSE: members of the request that the response says again */
     json_t *tools;      /**< chat: those that may be called; NULL: none */
     es_text grammar;    /**< GBNF that the answer follows; empty: none */
     const char *grammar_name; /**< the parameter it comes from */
@@ -70,6 +80,8 @@ typedef struct es_call {
 bool es_call_parse(const es_api_context *context, es_call_kind kind, const char *body, size_t bytes, es_call *call,
                    es_api_error *error);
 void es_call_free(es_call *call);
+/** The reply to a call that needs no engine (ES_CALL_COUNT_TOKENS and those behind it); NULL with `error` filled in. */
+json_t *es_query_run(const es_api_context *context, es_call_kind kind, const char *body, size_t bytes, es_api_error *error);
 /** The engine's request for choice number `choice`; points into `call`. */
 es_request es_call_request(const es_call *call, size_t choice);
 
@@ -83,7 +95,9 @@ json_t *es_api_error_json(const es_api_error *error);
 
 /* The pieces of es_call_parse(), one file each. */
 
-/** parameters.c: everything that chat and completions share, and the parameters that are refused or unknown. */
+/** parameters.c: parameters that are refused, or unknown to this kind of call. */
+bool es_parameters_check_names(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** parameters.c: everything that chat and completions share. */
 bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** structured.c: response_format and its relatives, into call->grammar; and, once the prompt is known, whether the grammar can be
  *  followed and where in the answer it begins. */
@@ -91,6 +105,14 @@ bool es_structured_parse(json_t *root, es_call *call, es_api_error *error);
 bool es_structured_finish(es_call *call, es_api_error *error);
 /** api_chat.c: messages, tools and the template; fills in the one prompt. */
 bool es_chat_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** api_chat.c: the first part of that, the prompt as text (the caller's, free()). */
+bool es_chat_render(const es_api_context *context, json_t *root, es_call *call, char **text, es_api_error *error);
+/** api_responses.c, api_messages.c: the members of `root` in the words of a chat, into `chat`. *echo: see es_call. `counting`:
+ *  nothing will be generated, so nothing need be said about it. */
+bool es_responses_convert(json_t *root, json_t *chat, json_t **echo, es_api_error *error);
+bool es_messages_convert(json_t *root, bool counting, json_t *chat, es_api_error *error);
+/** answer_messages.c: an error in Anthropic's shape. */
+json_t *es_messages_error_json(const es_api_error *error);
 /** chat_messages.c: `messages` brought into the shape that templates were written for. */
 bool es_chat_messages_normalise(const es_api_context *context, json_t *root, es_api_error *error);
 /** chat_tools.c: the tools that the template shall see and the answer may call, into call->tools. */

@@ -1,4 +1,4 @@
-/* endpoints.c: what each path does. The small ones answer at once; chat and completions go to a worker first. */
+/* endpoints.c: what each path does. The small ones answer at once; all that reads a body goes to a worker first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,22 +69,23 @@ void es_serve_model(es_server *server, es_http_connection *connection)
 static void read_call(es_task *task)
 {
     es_reading *reading = (es_reading *)task;
-    reading->parsed = es_call_parse(&reading->server->api, reading->kind, reading->body.data ? reading->body.data : "",
-                                    reading->body.bytes, &reading->call, &reading->error);
+    const es_api_context *api = &reading->server->api;
+    const char *body = reading->body.data ? reading->body.data : "";
+    if (reading->kind >= ES_CALL_COUNT_TOKENS)
+        reading->reply = es_query_run(api, reading->kind, body, reading->body.bytes, &reading->error);
+    else
+        reading->parsed = es_call_parse(api, reading->kind, body, reading->body.bytes, &reading->call, &reading->error);
     es_text_free(&reading->body);
     es_inbox_put_letter(reading->server->inbox, &reading->letter);
 }
 
-static void serve_call(es_server *server, es_http_connection *connection, es_call_kind kind)
+void es_serve_call(es_server *server, es_http_connection *connection, es_call_kind kind)
 {
     es_answer *answer = es_answer_new(&server->api, &server->metrics, connection, kind, server->next_serial, server->unique);
     es_reading *reading = calloc(1, sizeof *reading);
     es_status status = answer && reading ? ES_OK : es_fail(ES_NO_MEMORY, "out of memory");
     if (status == ES_OK) {
-        *reading = (es_reading){
-            .task = {NULL, read_call},
-              .server = server, .kind = kind, .serial = server->next_serial
-        };
+        *reading = (es_reading){.task = {NULL, read_call}, .server = server, .kind = kind, .serial = server->next_serial};
         es_text *body = es_http_get_body(connection);
         reading->body = *body;
         *body = (es_text){0};
@@ -105,12 +106,11 @@ static void serve_call(es_server *server, es_http_connection *connection, es_cal
     atomic_fetch_add_explicit(&server->metrics.received, 1, memory_order_relaxed);
 }
 
-void es_serve_chat(es_server *server, es_http_connection *connection)
+void es_serve_embeddings(es_server *server, es_http_connection *connection)
 {
-    serve_call(server, connection, ES_CALL_CHAT);
-}
-
-void es_serve_completions(es_server *server, es_http_connection *connection)
-{
-    serve_call(server, connection, ES_CALL_COMPLETION);
+    es_api_error error;
+    es_api_refuse(&error, "model", "%s generates text; it was not trained to give embeddings, so there are none", server->api.alias);
+    error.status = 501;
+    error.code = "unsupported";
+    es_server_reply_error(server, connection, &error);
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/strict_json.h"
+
 static void add_piece(es_message *message, es_part part, const char *text, size_t bytes)
 {
     if (message->piece_count == message->piece_room) {
@@ -17,48 +19,42 @@ static void add_piece(es_message *message, es_part part, const char *text, size_
         message->pieces = pieces;
         message->piece_room = room;
     }
-    const size_t call = message->call_count ? message->call_count - 1 : 0;
-    message->pieces[message->piece_count++] = (es_piece){part, call, message->fresh.bytes, bytes};
+    message->pieces[message->piece_count++] = (es_piece){part, message->block_count - 1, message->fresh.bytes, bytes};
     es_text_append(&message->fresh, text, bytes);
 }
 
-static es_tool_call *add_call(es_message *message)
+static es_block *add_block(es_message *message, es_part kind)
 {
-    es_tool_call *calls = realloc(message->calls, (message->call_count + 1) * sizeof *calls);
-    if (!calls) {
+    es_block *blocks = realloc(message->blocks, (message->block_count + 1) * sizeof *blocks);
+    if (!blocks) {
         message->failed = true;
         return NULL;
     }
-    message->calls = calls;
-    es_tool_call *call = &calls[message->call_count];
-    *call = (es_tool_call){.ended = false};
-    snprintf(call->id, sizeof call->id, "call_%.24s%02zx%02zx", message->id, message->number, message->call_count++);
-    return call;
+    message->blocks = blocks;
+    es_block *block = &blocks[message->block_count++];
+    *block = (es_block){.kind = kind};
+    if (kind != ES_PART_CALL) return block;
+    block->call = message->call_count++;
+    snprintf(block->id, sizeof block->id, "call_%.24s%02zx%02zx", message->id, message->number, block->call);
+    return block;
 }
 
 static void on_part(void *user, es_part part, const char *text, size_t bytes)
 {
     es_message *message = user;
     if (message->failed || es_message_is_full(message)) return;
-    es_tool_call *call = message->call_count ? &message->calls[message->call_count - 1] : NULL;
-    switch (part) {
-    case ES_PART_CONTENT:
-        if (message->keep) es_text_append(&message->content, text, bytes);
-        break;
-    case ES_PART_REASONING:
-        if (message->keep) es_text_append(&message->reasoning, text, bytes);
-        break;
-    case ES_PART_CALL:
-        call = add_call(message);
-        if (call) es_text_append(&call->name, text, bytes);
-        break;
-    case ES_PART_ARGUMENTS:
-        if (message->keep) es_text_append(&call->arguments, text, bytes);
-        break;
-    case ES_PART_CALL_END: break;
-    }
-    if (!message->failed) add_piece(message, part, text, bytes);
-    if (part == ES_PART_CALL_END) call->ended = true;
+    es_block *block = message->block_count ? &message->blocks[message->block_count - 1] : NULL;
+    const bool begins =
+        part == ES_PART_CALL || ((part == ES_PART_CONTENT || part == ES_PART_REASONING) && (!block || block->kind != part));
+    if (begins && !(block = add_block(message, part))) return;
+    if (part == ES_PART_CALL)
+        es_text_append(&block->name, text, bytes);
+    else if (part == ES_PART_CALL_END)
+        block->ended = true;
+    else if (message->keep)
+        es_text_append(&block->text, text, bytes);
+    message->failed |= block->name.failed || block->text.failed;
+    add_piece(message, part, text, bytes);
 }
 
 es_status es_message_open(es_message *message, es_answer_format format, json_t *tools, const char *id, bool keep)
@@ -75,25 +71,20 @@ void es_message_open_plain(es_message *message, bool keep)
 void es_message_free(es_message *message)
 {
     es_answer_parser_close(message->parser);
-    for (size_t i = 0; i < message->call_count; i++) {
-        es_text_free(&message->calls[i].name);
-        es_text_free(&message->calls[i].arguments);
+    for (size_t i = 0; i < message->block_count; i++) {
+        es_text_free(&message->blocks[i].text);
+        es_text_free(&message->blocks[i].name);
     }
-    free(message->calls);
+    free(message->blocks);
     free(message->pieces);
-    es_text_free(&message->content);
-    es_text_free(&message->reasoning);
     es_text_free(&message->fresh);
     *message = (es_message){.id = ""};
 }
 
-/* One flag for all texts, however they were filled. */
-static es_status check(es_message *message)
+static es_status check(const es_message *message)
 {
-    bool failed = message->failed || message->content.failed || message->reasoning.failed || message->fresh.failed;
-    for (size_t i = 0; i < message->call_count; i++)
-        failed |= message->calls[i].name.failed || message->calls[i].arguments.failed;
-    return failed ? es_fail(ES_NO_MEMORY, "no memory for the whole answer; ask for a stream") : ES_OK;
+    if (!message->failed && !message->fresh.failed) return ES_OK;
+    return es_fail(ES_NO_MEMORY, "no memory for the whole answer; ask for a stream");
 }
 
 es_status es_message_add(es_message *message, const char *text, size_t bytes)
@@ -121,5 +112,22 @@ void es_message_clear_pieces(es_message *message)
 
 bool es_message_is_full(const es_message *message)
 {
-    return message->one_call && message->call_count > 0 && message->calls[0].ended;
+    if (!message->one_call || message->call_count == 0) return false;
+    return message->call_count > 1 || message->blocks[message->block_count - 1].kind != ES_PART_CALL ||
+           message->blocks[message->block_count - 1].ended;
+}
+
+json_t *es_message_text(const es_message *message, es_part kind)
+{
+    es_text joined = {0};
+    bool any = false;
+    for (size_t i = 0; i < message->block_count; i++) {
+        const es_block *block = &message->blocks[i];
+        if (block->kind != kind) continue;
+        es_text_append(&joined, block->text.data ? block->text.data : "", block->text.bytes);
+        any = true;
+    }
+    json_t *value = any && !joined.failed ? es_json_text(joined.data ? joined.data : "", joined.bytes) : NULL;
+    es_text_free(&joined);
+    return value;
 }

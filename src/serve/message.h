@@ -1,4 +1,4 @@
-/* message.h: what one choice of an answer has come to so far: its reasoning, its content, its calls of tools.
+/* message.h: what one choice of an answer has come to so far: blocks of reasoning, content and calls of tools, in order.
  *
  *   es_message_open(&message, format, tools, id, keep);
  *   es_message_add(&message, text, bytes);      // per event: pieces[] are what it added, in order
@@ -12,16 +12,20 @@
 #include "base/text.h"
 #include "text/answer_parser.h"
 
-typedef struct es_tool_call {
+typedef struct es_block {
+    es_part kind; /**< ES_PART_REASONING, ES_PART_CONTENT or ES_PART_CALL */
+    es_text text; /**< reasoning, content, or a call's arguments (JSON, cut off where the answer was); empty unless kept */
+    bool ended;   /**< a call that is whole */
+    /* calls */
+    size_t call; /**< its number */
     char id[48];
-    es_text name, arguments; /**< JSON, cut off when the answer was; empty unless kept */
-    bool ended;
-} es_tool_call;
+    es_text name;
+} es_block;
 
 /** Something new. Its text is data + offset of `fresh`. */
 typedef struct es_piece {
     es_part part;
-    size_t call; /**< index into calls, for the parts of calls */
+    size_t block; /**< index into blocks */
     size_t offset, bytes;
 } es_piece;
 
@@ -29,11 +33,10 @@ typedef struct es_message {
     es_answer_parser *parser; /**< NULL: everything is content */
     const char *id;           /**< calls get an id made from this and `number` */
     size_t number;
-    bool keep;     /**< content, reasoning and arguments are kept as a whole */
+    bool keep;     /**< the blocks' texts are kept */
     bool one_call; /**< what comes behind the first call is left out */
-    es_text content, reasoning;
-    es_tool_call *calls;
-    size_t call_count;
+    es_block *blocks;
+    size_t block_count, call_count;
     es_text fresh;
     es_piece *pieces; /**< since es_message_clear_pieces() */
     size_t piece_count, piece_room;
@@ -52,12 +55,14 @@ es_status es_message_add(es_message *message, const char *text, size_t bytes);
 /** No more text comes. */
 es_status es_message_finish(es_message *message);
 void es_message_clear_pieces(es_message *message);
+/** The first call is whole, and no other is wanted. */
+bool es_message_is_full(const es_message *message);
 
 static inline const char *es_piece_text(const es_message *message, const es_piece *piece)
 {
     return piece->bytes ? message->fresh.data + piece->offset : "";
 }
-/** The first call is whole, and no other is wanted. */
-bool es_message_is_full(const es_message *message);
+/** All blocks of one kind, joined; NULL when there is none (or memory is short). */
+json_t *es_message_text(const es_message *message, es_part kind);
 
 #endif

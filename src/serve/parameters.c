@@ -27,7 +27,7 @@ static const number numbers[] = {
     {"repeat_penalty", offsetof(es_sampling, repetition_penalty), 0.01, 10},
 };
 
-enum { CHAT = 1, COMPLETION = 2, BOTH = 3 };
+enum { CHAT = 1, COMPLETION = 2, BOTH = 3, RESPONSE = 4, MESSAGE = 8, OTHERS = 12 };
 
 /* Known names besides the numbers. */
 static const struct {
@@ -42,6 +42,15 @@ static const struct {
     {"skip_special_tokens", BOTH}, {"grammar", BOTH}, {"json_schema", BOTH}, {"structured_outputs", BOTH},
     {"guided_json", BOTH}, {"guided_regex", BOTH}, {"guided_choice", BOTH}, {"guided_grammar", BOTH},
     {"return_progress", BOTH}, {"heartbeat", BOTH},
+    /* the other APIs' own; what they share with a chat is read by the chat's names */
+    {"model", OTHERS}, {"stream", OTHERS}, {"tools", OTHERS}, {"tool_choice", OTHERS}, {"top_k", OTHERS}, {"seed", OTHERS},
+    {"logit_bias", OTHERS}, {"ignore_eos", OTHERS}, {"chat_template_kwargs", OTHERS}, {"metadata", OTHERS}, {"service_tier", OTHERS},
+    {"input", RESPONSE}, {"instructions", RESPONSE}, {"max_output_tokens", RESPONSE}, {"reasoning", RESPONSE}, {"text", RESPONSE},
+    {"parallel_tool_calls", RESPONSE}, {"stop", RESPONSE}, {"previous_response_id", RESPONSE}, {"conversation", RESPONSE},
+    {"background", RESPONSE}, {"prompt", RESPONSE}, {"truncation", RESPONSE}, {"store", RESPONSE}, {"include", RESPONSE},
+    {"user", RESPONSE}, {"safety_identifier", RESPONSE}, {"prompt_cache_key", RESPONSE}, {"prompt_cache_retention", RESPONSE},
+    {"stream_options", RESPONSE}, {"messages", MESSAGE}, {"system", MESSAGE}, {"max_tokens", MESSAGE}, {"stop_sequences", MESSAGE},
+    {"thinking", MESSAGE}, {"output_config", MESSAGE},
     /* accepted without effect */
     {"user", BOTH}, {"metadata", BOTH}, {"store", BOTH}, {"service_tier", BOTH}, {"safety_identifier", BOTH},
     {"prompt_cache_key", BOTH}, {"prompt_cache_retention", BOTH}, {"prediction", BOTH}, {"verbosity", CHAT},
@@ -66,7 +75,7 @@ static bool is_known(const char *name, int kind)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(numbers[i].name, name) == 0) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i].name, name) == 0) return (names[i].kinds & kind) != 0;
+        if (names[i].kinds & kind && strcmp(names[i].name, name) == 0) return true;
     return false;
 }
 
@@ -78,7 +87,18 @@ static bool asks_for_nothing(const json_t *value)
     return !value || json_is_null(value) || json_is_false(value);
 }
 
-static bool check_names(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
+static int kind_bit(es_call_kind kind)
+{
+    switch (kind) {
+    case ES_CALL_COMPLETION: return COMPLETION;
+    case ES_CALL_RESPONSE: return RESPONSE;
+    case ES_CALL_MESSAGE:
+    case ES_CALL_COUNT_TOKENS: return MESSAGE;
+    default: return CHAT;
+    }
+}
+
+bool es_parameters_check_names(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (!asks_for_nothing(json_object_get(root, refused[i].name)))
@@ -87,7 +107,7 @@ static bool check_names(const es_api_context *context, json_t *root, es_call *ca
     json_t *value;
     json_object_foreach(root, name, value)
     {
-        if (is_known(name, call->kind == ES_CALL_CHAT ? CHAT : COMPLETION)) continue;
+        if (is_known(name, kind_bit(call->kind))) continue;
         if (context->strict) return es_api_refuse(error, name, "unknown parameter \"%.60s\" (the server is strict)", name);
         if (strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != strlen(name)) continue;
         if (call->ignored.bytes + strlen(name) > 400) continue;
@@ -223,9 +243,10 @@ static bool parse_logprobs(json_t *root, es_call *call, es_api_error *error)
 static bool parse_lengths(json_t *root, es_call *call, es_api_error *error)
 {
     /* OpenAI's default for completions; a chat answer may take what is left of the context */
-    int64_t most = call->kind == ES_CALL_CHAT ? -1 : 16;
-    const int64_t least = call->kind == ES_CALL_CHAT ? 1 : 0;
-    const char *name = call->kind == ES_CALL_CHAT && es_json_member(root, "max_completion_tokens") ? "max_completion_tokens"
+    const bool chat = call->kind != ES_CALL_COMPLETION;
+    int64_t most = chat ? -1 : 16;
+    const int64_t least = chat ? 1 : 0;
+    const char *name = chat && es_json_member(root, "max_completion_tokens") ? "max_completion_tokens"
                                                                                                  : "max_tokens";
     json_t *given = es_json_member(root, name);
     /* -1 is how clients of other servers say "as many as fit" */
@@ -263,7 +284,7 @@ bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *c
     const es_backend_info *info = context->backend->info(context->backend->self);
     es_request *request = &call->request;
     request->sampling = info->sampling;
-    if (!check_names(context, root, call, error) || !parse_numbers(root, &request->sampling, error)) return false;
+    if (!parse_numbers(root, &request->sampling, error)) return false;
     int64_t top_k = request->sampling.top_k;
     if (!parse_integer(root, "top_k", -1, INT32_MAX, &top_k, error)) return false;
     request->sampling.top_k = top_k < 0 ? 0 : (int32_t)top_k;

@@ -13,18 +13,27 @@ typedef struct route {
     const char *method, *path;
     bool prefix; /* the path goes on */
     bool open;   /* no key is asked for */
-    void (*serve)(es_server *server, es_http_connection *connection);
+    void (*serve)(es_server *server, es_http_connection *connection); /* NULL: a call */
+    es_call_kind call;
 } route;
 
 static const route routes[] = {
-    {"GET", "/", false, true, es_serve_index},
-    {"GET", "/health", false, true, es_serve_health},
-    {"GET", "/metrics", false, false, es_serve_metrics},
-    {"GET", "/slots", false, false, es_serve_slots},
-    {"GET", "/v1/models", false, false, es_serve_models},
-    {"GET", "/v1/models/", true, false, es_serve_model},
-    {"POST", "/v1/chat/completions", false, false, es_serve_chat},
-    {"POST", "/v1/completions", false, false, es_serve_completions},
+    {"GET", "/", .open = true, .serve = es_serve_index},
+    {"GET", "/health", .open = true, .serve = es_serve_health},
+    {"GET", "/metrics", .serve = es_serve_metrics},
+    {"GET", "/slots", .serve = es_serve_slots},
+    {"GET", "/props", .serve = es_serve_props},
+    {"GET", "/v1/models", .serve = es_serve_models},
+    {"GET", "/v1/models/", .prefix = true, .serve = es_serve_model},
+    {"POST", "/v1/chat/completions", .call = ES_CALL_CHAT},
+    {"POST", "/v1/completions", .call = ES_CALL_COMPLETION},
+    {"POST", "/v1/responses", .call = ES_CALL_RESPONSE},
+    {"POST", "/v1/messages", .call = ES_CALL_MESSAGE},
+    {"POST", "/v1/messages/count_tokens", .call = ES_CALL_COUNT_TOKENS},
+    {"POST", "/v1/embeddings", .serve = es_serve_embeddings},
+    {"POST", "/tokenize", .call = ES_CALL_TOKENIZE},
+    {"POST", "/detokenize", .call = ES_CALL_DETOKENIZE},
+    {"POST", "/apply-template", .call = ES_CALL_TEMPLATE},
 };
 enum { ROUTES = sizeof routes / sizeof *routes };
 
@@ -55,7 +64,11 @@ void es_server_reply_error(es_server *server, es_http_connection *connection, co
 {
     es_metrics_reject(&server->metrics, error->status, error->code);
     es_text body = {0};
-    es_api_error_write(error, &body);
+    const bool anthropic = strncmp(es_http_get_request(connection)->path, "/v1/messages", 12) == 0;
+    json_t *json = anthropic ? es_messages_error_json(error) : es_api_error_json(error);
+    es_json_write(&body, json);
+    es_text_putc(&body, '\n');
+    json_decref(json);
     if (error->retry_after) {
         es_text seconds = {0};
         es_text_printf(&seconds, "%d", error->retry_after);
@@ -103,7 +116,9 @@ static bool answer_preflight(es_server *server, es_http_connection *connection, 
     if (!server->options.cors || strcmp(request->method, "OPTIONS") != 0) return false;
     if (!es_http_find_header(request, "access-control-request-method")) return false;
     es_http_add_header(connection, "Access-Control-Allow-Methods", "GET, POST");
-    es_http_add_header(connection, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Stainless-OS, "
+    es_http_add_header(connection, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, Anthropic-Version, "
+                                                                   "Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, "
+                                                                   "X-Stainless-Helper-Method, X-Stainless-OS, "
                                                                    "X-Stainless-Lang, X-Stainless-Arch, X-Stainless-Runtime, "
                                                                    "X-Stainless-Runtime-Version, X-Stainless-Package-Version, "
                                                                    "X-Stainless-Retry-Count, X-Stainless-Timeout");
@@ -137,7 +152,8 @@ static bool on_head(void *self, es_http_connection *connection)
     }
     if (!found)
         return refuse(server, connection, 404, "not_found_error", "not_found",
-                      "there is nothing here; the API is at /v1/chat/completions, /v1/completions and /v1/models");
+                      "there is nothing here; the API is at /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages and "
+                      "/v1/models");
     if (server->stopping) return refuse(server, connection, 503, "server_error", "stopping", "the server is shutting down");
     return true;
 }
@@ -147,7 +163,8 @@ static void on_request(void *self, es_http_connection *connection)
     const route *other;
     const route *found = find_route(es_http_get_request(connection), &other);
     es_http_set_user(connection, NULL);
-    found->serve(self, connection);
+    if (found->serve) found->serve(self, connection);
+    else es_serve_call(self, connection, found->call);
 }
 
 static void on_gone(void *self, es_http_connection *connection)

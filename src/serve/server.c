@@ -93,9 +93,11 @@ static void on_letter(void *self, es_letter *letter)
     es_server *server = self;
     es_reading *reading = (es_reading *)(void *)((char *)letter - offsetof(es_reading, letter));
     es_answer *answer = find_answer(server, reading->serial);
-    if (answer && reading->parsed) es_answer_start(answer, &reading->call);
+    if (answer && reading->reply) es_answer_reply(answer, reading->reply);
+    else if (answer && reading->parsed) es_answer_start(answer, &reading->call);
     else if (answer) es_answer_fail(answer, &reading->error);
     else if (reading->parsed) es_call_free(&reading->call);
+    json_decref(reading->reply);
     free(reading);
     if (answer) drop_if_finished(server, answer);
 }

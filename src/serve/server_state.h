@@ -47,6 +47,7 @@ typedef struct es_reading {
     /* the worker's result */
     bool parsed;
     es_call call;
+    json_t *reply; /* of a query: instead of a call */
     es_api_error error;
 } es_reading;
 
@@ -66,12 +67,14 @@ void es_server_reply_error(es_server *server, es_http_connection *connection, co
 void es_serve_index(es_server *server, es_http_connection *connection);
 void es_serve_models(es_server *server, es_http_connection *connection);
 void es_serve_model(es_server *server, es_http_connection *connection);
-void es_serve_chat(es_server *server, es_http_connection *connection);
-void es_serve_completions(es_server *server, es_http_connection *connection);
+void es_serve_embeddings(es_server *server, es_http_connection *connection);
+/** Everything that reads a body. */
+void es_serve_call(es_server *server, es_http_connection *connection, es_call_kind kind);
 
 /* status.c */
 void es_serve_health(es_server *server, es_http_connection *connection);
 void es_serve_metrics(es_server *server, es_http_connection *connection);
 void es_serve_slots(es_server *server, es_http_connection *connection);
+void es_serve_props(es_server *server, es_http_connection *connection);
 
 #endif

@@ -189,6 +189,6 @@ bool es_structured_finish(es_call *call, es_api_error *error)
     if (status != ES_OK) return refuse_status(error, call->grammar_name, status);
     es_grammar_close(grammar);
     call->request.grammar_bytes = call->grammar.bytes;
-    if (call->kind == ES_CALL_CHAT && call->format.in_reasoning) call->request.grammar_after = "</think>";
+    if (call->kind != ES_CALL_COMPLETION && call->format.in_reasoning) call->request.grammar_after = "</think>";
     return true;
 }

@@ -23,6 +23,7 @@ struct es_chat_template {
     char *name;
     tpl_arena arena; /* the source, the tokens, the tree */
     const tpl_node *root;
+    const char *source; /* in the arena */
 };
 
 /* Line ends become "\n"; one at the very end is dropped. */
@@ -56,7 +57,10 @@ es_status es_chat_template_parse(const char *name, const char *source, size_t by
     tpl_parser parser = {.run = &run};
     char *text = tpl_take(&run, bytes + 1, 1);
     if (text) {
-        tpl_lex(&run, text, normalise(source, bytes, text), &parser.tokens);
+        const size_t kept = normalise(source, bytes, text);
+        text[kept] = '\0';
+        chat->source = text;
+        tpl_lex(&run, text, kept, &parser.tokens);
         run.line = 1;
         if (!run.status) chat->root = tpl_parse_template(&parser);
         if (!run.status) tpl_resolve_scopes(&run, (tpl_node *)chat->root);
@@ -69,6 +73,11 @@ es_status es_chat_template_parse(const char *name, const char *source, size_t by
     }
     *out = chat;
     return ES_OK;
+}
+
+const char *es_chat_template_source(const es_chat_template *chat)
+{
+    return chat->source;
 }
 
 void es_chat_template_free(es_chat_template *chat)

@@ -23,6 +23,8 @@ typedef struct es_template_limits {
  *  may render it at the same time. */
 es_status es_chat_template_parse(const char *name, const char *source, size_t bytes, es_chat_template **out);
 void es_chat_template_free(es_chat_template *chat);
+/** The template's text, line ends made "\n". Owned by `chat`. */
+const char *es_chat_template_source(const es_chat_template *chat);
 
 /** Render with `variables`, a JSON object (messages, tools, add_generation_prompt, bos_token, ...); appends to `out`.
  *  raise_exception() in the template gives ES_INVALID with its text. `now` (seconds since 1970, UTC) is what

@@ -53,7 +53,7 @@ static void a_chat_with_everything_is_understood(void **state)
     char prompt[200];
     for (size_t i = 0; i < call.prompts[0].count; i++) prompt[i] = (char)call.prompts[0].tokens[i];
     prompt[call.prompts[0].count] = '\0';
-    assert_string_equal(prompt, "[system]be brief\n[user]a\nb\n[assistant]\n[tools]\n[think]\n");
+    assert_string_equal(prompt, "[system]be brief\n[user]a\nb\n[assistant]!f\n[tools]\n[think]\n");
     const es_request request = es_call_request(&call, 2);
     assert_true(request.sampling.temperature == 0 && request.sampling.top_p == 0.5f && request.sampling.top_k == 0);
     assert_true(request.sampling.repetition_penalty == 1.5f && request.sampling.frequency_penalty == -2);
@@ -93,6 +93,40 @@ static void efforts_turn_thinking_on_and_off(void **state)
         assert_int_equal(call.prompts[0].count, strlen("[user]x\n") + (rows[i].thinks ? strlen("[think]\n") : 0));
         es_call_free(&call);
     }
+}
+
+static void expect_prompt(es_call_kind kind, const char *body, const char *prompt)
+{
+    es_call call;
+    es_api_error error = {0};
+    if (!parse(kind, true, body, &call, &error)) fail_msg("%s", error.message);
+    char text[400];
+    for (size_t i = 0; i < call.prompts[0].count; i++) text[i] = (char)call.prompts[0].tokens[i];
+    text[call.prompts[0].count] = '\0';
+    assert_string_equal(text, prompt);
+    es_call_free(&call);
+}
+
+/* What belongs to one turn of the assistant is one message to the template, however an API cuts it up. */
+static void other_apis_are_chats_in_other_words(void **state)
+{
+    (void)state;
+    expect_prompt(ES_CALL_RESPONSE,
+                  "{\"instructions\":\"I\",\"input\":[{\"role\":\"user\",\"content\":\"a\"},"
+                  "{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"t\"}]},"
+                  "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"b\"}]},"
+                  "{\"type\":\"function_call\",\"call_id\":\"1\",\"name\":\"f\",\"arguments\":\"{}\"},"
+                  "{\"type\":\"function_call\",\"call_id\":\"2\",\"name\":\"g\",\"arguments\":\"{}\"},"
+                  "{\"type\":\"function_call_output\",\"call_id\":\"1\",\"output\":\"r\"}],"
+                  "\"tools\":[{\"type\":\"function\",\"name\":\"f\"}],\"reasoning\":{\"effort\":\"high\"}}",
+                  "[system]I\n[user]a\n[assistant]b~t!f!g\n[tool]r\n[tools]\n[think]\n");
+    expect_prompt(ES_CALL_MESSAGE,
+                  "{\"max_tokens\":9,\"system\":[{\"type\":\"text\",\"text\":\"I\"}],\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+                  "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\",\"signature\":\"\"},"
+                  "{\"type\":\"text\",\"text\":\"b\"},{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{}}]},"
+                  "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"c\"},{\"type\":\"tool_result\",\"tool_use_id\":\"1\"}]}],"
+                  "\"tools\":[{\"name\":\"f\",\"input_schema\":{}}],\"thinking\":{\"type\":\"adaptive\"}}",
+                  "[system]I\n[user]a\n[assistant]b~t!f\n[tool]\n[user]c\n[tools]\n[think]\n");
 }
 
 /* Whether a template reads lists of parts is found out by trying; those that do get them as they were sent. */
@@ -224,6 +258,17 @@ static void nonsense_is_refused_by_name(void **state)
         {ES_CALL_CHAT, "stream", "{" HELLO ",\"stream\":\"yes\"}"},
         {ES_CALL_CHAT, "stream_options", "{" HELLO ",\"stream_options\":{\"include_usage\":true}}"},
         {ES_CALL_CHAT, "ignore_eos", "{" HELLO ",\"ignore_eos\":1}"},
+        {ES_CALL_RESPONSE, "input", "{}"},
+        {ES_CALL_RESPONSE, "input", "{\"input\":[{\"type\":\"computer_call\"}]}"},
+        {ES_CALL_RESPONSE, "input", "{\"input\":[{\"type\":\"function_call\"}]}"},
+        {ES_CALL_RESPONSE, "instructions", "{\"input\":\"x\",\"instructions\":[]}"},
+        {ES_CALL_RESPONSE, "conversation", "{\"input\":\"x\",\"conversation\":\"c\"}"},
+        {ES_CALL_MESSAGE, "max_tokens", "{" HELLO "}"},
+        {ES_CALL_MESSAGE, "messages", "{\"max_tokens\":1}"},
+        {ES_CALL_MESSAGE, "messages", "{\"max_tokens\":1,\"messages\":[{\"role\":\"system\",\"content\":\"x\"}]}"},
+        {ES_CALL_MESSAGE, "messages", "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\"}]}]}"},
+        {ES_CALL_MESSAGE, "thinking", "{" HELLO ",\"max_tokens\":1,\"thinking\":{\"type\":\"hard\"}}"},
+        {ES_CALL_MESSAGE, "tool_choice", "{" HELLO ",\"max_tokens\":1,\"tool_choice\":{\"type\":\"tool\"}}"},
         {ES_CALL_COMPLETION, "prompt", "{}"},
         {ES_CALL_COMPLETION, "prompt", "{\"prompt\":\"\"}"},
         {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[]}"},
@@ -340,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_chat_with_everything_is_understood, open_fake),
         cmocka_unit_test_setup(efforts_turn_thinking_on_and_off, open_fake),
+        cmocka_unit_test_setup(other_apis_are_chats_in_other_words, open_fake),
         cmocka_unit_test_setup(parts_stay_apart_for_templates_that_read_them, open_fake),
         cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
         cmocka_unit_test_setup(prompts_come_in_four_shapes, open_fake),
