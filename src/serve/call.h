@@ -117,6 +117,9 @@ json_t *es_messages_error_json(const es_api_error *error);
 bool es_chat_messages_normalise(const es_api_context *context, json_t *root, es_api_error *error);
 /** chat_tools.c: the tools that the template shall see and the answer may call, into call->tools. */
 bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** tool_grammar.c: a grammar for an answer that calls a function of `tools` (that named `only`, where that is not NULL) in a form,
+ *  or `several` times one. */
+bool es_tool_grammar_put(es_tool_form form, const json_t *tools, const char *only, bool several, es_text *gbnf, es_api_error *error);
 /** api_completions.c: prompts as text or token numbers. */
 bool es_completions_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** api_chat.c: whether the model's template reads content parts itself, found out by trying. */

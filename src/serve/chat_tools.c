@@ -37,6 +37,28 @@ static bool check_tools(json_t *tools, es_api_error *error)
     return true;
 }
 
+/* {"type": "function", "function": {"name": ...}} */
+static const char *named_function(const json_t *choice)
+{
+    const char *type = json_string_value(json_object_get(choice, "type"));
+    if (!type || strcmp(type, "function") != 0) return NULL;
+    return json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+}
+
+/* The answer must call one, or the one that is named. */
+static bool force(const es_api_context *context, json_t *tools, const char *only, es_call *call, es_api_error *error)
+{
+    if (json_array_size(tools) == 0)
+        return es_api_refuse(error, "tool_choice", "tool_choice wants a tool to be called, and there are no tools");
+    if (call->grammar.bytes)
+        return es_api_refuse(error, "tool_choice",
+                             "%s and tool_choice both say what the answer must look like; send one of them",
+                             call->grammar_name);
+    call->grammar_name = "tool_choice";
+    call->one_call |= only != NULL;
+    return es_tool_grammar_put(context->format.tools, tools, only, !call->one_call, &call->grammar, error);
+}
+
 bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
 {
     json_t *tools = es_json_member(root, "tools"), *choice = es_json_member(root, "tool_choice");
@@ -44,14 +66,15 @@ bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *
     if (parallel && !json_is_boolean(parallel))
         return es_api_refuse(error, "parallel_tool_calls", "parallel_tool_calls must be true or false");
     if (tools && !check_tools(tools, error)) return false;
-    const char *word = choice ? json_string_value(choice) : "auto";
+    const char *word = choice ? json_string_value(choice) : "auto", *only = named_function(choice);
     if (word && strcmp(word, "none") == 0) return true;
-    if (!word || strcmp(word, "auto") != 0)
-        return es_api_refuse(error, "tool_choice",
-                             "tool_choice can only be \"auto\" or \"none\": a tool cannot be forced yet");
-    (void)context;
-    if (json_array_size(tools) == 0) return true;
-    call->tools = json_incref(tools);
+    const bool required = word && strcmp(word, "required") == 0;
+    if (!required && !only && (!word || strcmp(word, "auto") != 0))
+        return es_api_refuse(
+            error, "tool_choice",
+            "tool_choice must be \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}");
     call->one_call = json_is_false(parallel);
+    if ((required || only) && !force(context, tools, only, call, error)) return false;
+    if (json_array_size(tools)) call->tools = json_incref(tools);
     return true;
 }

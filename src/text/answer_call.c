@@ -255,7 +255,7 @@ bool answer_xml_tag(es_answer_parser *parser)
 
 static bool is_streamed(const es_answer_parser *parser)
 {
-    return (parser->types & ~(unsigned)ES_TYPE_STRING) == 0;
+    return (parser->types & ~(unsigned)ES_VALUE_STRING) == 0;
 }
 
 /* More of a string. */

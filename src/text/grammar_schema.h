@@ -29,6 +29,9 @@ es_status es_grammar_add_schema(es_text *gbnf, const char *name, const char *whe
 /** Append the rule `name` for a text that matches a regular expression (ECMA-262, a subset) from end to end. */
 es_status es_grammar_add_pattern(es_text *gbnf, const char *name, const char *where, const char *pattern, size_t bytes);
 
+/** The pattern behind a string's "format"; NULL for formats that are not known. */
+const char *es_grammar_format_pattern(const char *name);
+
 /** Append `bytes` bytes of UTF-8 as a quoted literal. */
 void es_grammar_add_literal(es_text *gbnf, const char *text, size_t bytes);
 

@@ -125,17 +125,24 @@ static const format formats[] = {
     {"json-pointer",  "^(/[A-Za-z0-9._-]*){0,16}$"                                                                    },
 };
 
+const char *es_grammar_format_pattern(const char *name)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(formats[i].name, name) == 0) return formats[i].pattern;
+    return NULL;
+}
+
 static es_status put_format(es_schema_run *run, const json_t *schema, es_text *body)
 {
     const char *name = json_string_value(json_object_get(schema, "format"));
     if (!name) return es_schema_invalid(run, "format", "must be a string");
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(formats[i].name, name) == 0) {
-            es_text_puts(body, "\"\\\"\" ");
-            ES_TRY(es_pattern_put(body, run->path.data, formats[i].pattern, strlen(formats[i].pattern), true));
-            es_text_puts(body, " \"\\\"\"");
-            return ES_OK;
-        }
+    const char *pattern = es_grammar_format_pattern(name);
+    if (pattern) {
+        es_text_puts(body, "\"\\\"\" ");
+        ES_TRY(es_pattern_put(body, run->path.data, pattern, strlen(pattern), true));
+        es_text_puts(body, " \"\\\"\"");
+        return ES_OK;
+    }
     char why[160];
     snprintf(why, sizeof why,
              "the format \"%.40s\" is not known (date-time, date, time, duration, email, hostname, ipv4, ipv6, "

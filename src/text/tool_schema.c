@@ -24,14 +24,14 @@ const json_t *es_tool_find(const json_t *tools, const char *name, size_t bytes)
 static unsigned type_of_value(const json_t *value)
 {
     switch (json_typeof(value)) {
-    case JSON_OBJECT: return ES_TYPE_OBJECT;
-    case JSON_ARRAY: return ES_TYPE_ARRAY;
-    case JSON_STRING: return ES_TYPE_STRING;
-    case JSON_INTEGER: return ES_TYPE_INTEGER | ES_TYPE_NUMBER;
-    case JSON_REAL: return ES_TYPE_NUMBER;
+    case JSON_OBJECT: return ES_VALUE_OBJECT;
+    case JSON_ARRAY: return ES_VALUE_ARRAY;
+    case JSON_STRING: return ES_VALUE_STRING;
+    case JSON_INTEGER: return ES_VALUE_INTEGER | ES_VALUE_NUMBER;
+    case JSON_REAL: return ES_VALUE_NUMBER;
     case JSON_TRUE:
-    case JSON_FALSE: return ES_TYPE_BOOLEAN;
-    case JSON_NULL: return ES_TYPE_NULL;
+    case JSON_FALSE: return ES_VALUE_BOOLEAN;
+    case JSON_NULL: return ES_VALUE_NULL;
     }
     return 0;
 }
@@ -42,13 +42,13 @@ static unsigned type_of_name(const json_t *name)
         const char *name;
         unsigned type;
     } rows[] = {
-        {"string",  ES_TYPE_STRING },
-        {"number",  ES_TYPE_NUMBER },
-        {"integer", ES_TYPE_INTEGER},
-        {"boolean", ES_TYPE_BOOLEAN},
-        {"object",  ES_TYPE_OBJECT },
-        {"array",   ES_TYPE_ARRAY  },
-        {"null",    ES_TYPE_NULL   }
+        {"string",  ES_VALUE_STRING },
+        {"number",  ES_VALUE_NUMBER },
+        {"integer", ES_VALUE_INTEGER},
+        {"boolean", ES_VALUE_BOOLEAN},
+        {"object",  ES_VALUE_OBJECT },
+        {"array",   ES_VALUE_ARRAY  },
+        {"null",    ES_VALUE_NULL   }
     };
     for (size_t i = 0; json_is_string(name) && i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, json_string_value(name)) == 0) return rows[i].type;
@@ -85,9 +85,24 @@ static unsigned types_of(const json_t *root, const json_t *schema, int left)
         const json_t *list = json_object_get(schema, lists[l]);
         for (size_t i = 0; i < json_array_size(list); i++) types |= types_of(root, json_array_get(list, i), left - 1);
     }
-    if (!types && json_object_get(schema, "properties")) types = ES_TYPE_OBJECT;
-    if (!types && json_object_get(schema, "items")) types = ES_TYPE_ARRAY;
+    if (!types && json_object_get(schema, "properties")) types = ES_VALUE_OBJECT;
+    if (!types && json_object_get(schema, "items")) types = ES_VALUE_ARRAY;
     return types;
+}
+
+unsigned es_schema_value_types(const json_t *root, const json_t *schema)
+{
+    return types_of(root, schema, LOOK_MAX);
+}
+
+const json_t *es_schema_follow(const json_t *root, const json_t *schema)
+{
+    for (int left = LOOK_MAX; left > 0; left--) {
+        const json_t *reference = json_object_get(schema, "$ref");
+        if (!json_is_string(reference)) return schema;
+        schema = resolve(root, json_string_value(reference));
+    }
+    return NULL;
 }
 
 unsigned es_tool_types(const json_t *function, const char *parameter, size_t bytes)
@@ -104,9 +119,9 @@ static bool is_space(char c)
 /* Models that have seen much Python write its words now and then. */
 static const char *python_word(const char *text, size_t bytes, unsigned types)
 {
-    if (types & ES_TYPE_BOOLEAN && bytes == 4 && memcmp(text, "True", 4) == 0) return "true";
-    if (types & ES_TYPE_BOOLEAN && bytes == 5 && memcmp(text, "False", 5) == 0) return "false";
-    if (types & ES_TYPE_NULL && bytes == 4 && memcmp(text, "None", 4) == 0) return "null";
+    if (types & ES_VALUE_BOOLEAN && bytes == 4 && memcmp(text, "True", 4) == 0) return "true";
+    if (types & ES_VALUE_BOOLEAN && bytes == 5 && memcmp(text, "False", 5) == 0) return "false";
+    if (types & ES_VALUE_NULL && bytes == 4 && memcmp(text, "None", 4) == 0) return "null";
     return NULL;
 }
 
@@ -124,7 +139,7 @@ static unsigned type_of_json(const char *text, size_t bytes)
 {
     json_t *value = json_loadb(text, bytes, JSON_DECODE_ANY, NULL);
     unsigned type = value ? type_of_value(value) : 0;
-    if (json_is_real(value) && whole_part(text, bytes) < bytes) type |= ES_TYPE_INTEGER;
+    if (json_is_real(value) && whole_part(text, bytes) < bytes) type |= ES_VALUE_INTEGER;
     json_decref(value);
     return type;
 }
@@ -132,7 +147,7 @@ static unsigned type_of_json(const char *text, size_t bytes)
 void es_tool_value_write(unsigned types, const char *text, size_t bytes, es_text *out)
 {
     /* a string needs no quotes where it is written bare: quotes would be part of it */
-    const unsigned wanted = types & ~(unsigned)ES_TYPE_STRING;
+    const unsigned wanted = types & ~(unsigned)ES_VALUE_STRING;
     const char *begin = text, *end = text + bytes;
     while (wanted && begin < end && is_space(*begin)) begin++;
     while (wanted && end > begin && is_space(end[-1])) end--;
@@ -141,7 +156,7 @@ void es_tool_value_write(unsigned types, const char *text, size_t bytes, es_text
     if (word) {
         es_text_puts(out, word);
     } else if (wanted && type_of_json(begin, n) & wanted) {
-        es_text_append(out, begin, wanted & ES_TYPE_INTEGER && !(wanted & ES_TYPE_NUMBER) ? whole_part(begin, n) : n);
+        es_text_append(out, begin, wanted & ES_VALUE_INTEGER && !(wanted & ES_VALUE_NUMBER) ? whole_part(begin, n) : n);
     } else {
         es_text_putc(out, '"');
         es_json_escape(text, bytes, out);

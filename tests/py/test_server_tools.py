@@ -133,6 +133,17 @@ def the_default_model_uses_a_tool_and_thinks():
         messages += [message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": json.dumps({"temperature": 17, "sky": "rain"})}]
         told = api.chat.completions.create(model="x", messages=messages, tools=TOOLS, temperature=0).choices[0]
         assert told.finish_reason == "stop" and "17" in told.message.content, told.message
+        # asked for no tool at all, it must call the one that is named, with arguments that follow its schema
+        clock = {"type": "function", "function": {"name": "set_clock", "parameters": {
+            "type": "object", "properties": {"hour": {"type": "integer", "minimum": 0, "maximum": 23}, "zone": {"enum": ["here", "there"]}},
+            "required": ["hour", "zone"]}}}
+        for choice, thinks in (("required", False), ({"type": "function", "function": {"name": "set_clock"}}, True)):
+            reasoning, content, calls, finish, _ = streamed(api, messages=[{"role": "user", "content": "Who are you?"}], tools=[clock], tool_choice=choice,
+                                                            temperature=0, max_tokens=200, parallel_tool_calls=False,
+                                                            extra_body={"chat_template_kwargs": {"enable_thinking": thinks}})
+            assert finish == "tool_calls" and not content and bool(reasoning) == thinks, (reasoning, content, finish)
+            arguments = json.loads(calls[0][2])
+            assert calls[0][1] == "set_clock" and 0 <= arguments["hour"] <= 23 and arguments["zone"] in ("here", "there"), calls
         question = [{"role": "user", "content": "What is 23 + 45?"}]
         for more in ({"chat_template_kwargs": {"enable_thinking": True}}, {"reasoning_effort": "low"}):
             reasoning, content, _, _ = whole(api, messages=question, temperature=0, extra_body=more)

@@ -9,6 +9,7 @@
 
 #include "fake_backend.h"
 #include "serve/call.h"
+#include "text/grammar.h"
 
 static fake_backend fake;
 static es_backend backend;
@@ -214,6 +215,8 @@ static void nonsense_is_refused_by_name(void **state)
         {ES_CALL_CHAT, "tools", "{" HELLO ",\"tools\":[1]}"},
         {ES_CALL_CHAT, "reasoning_effort", "{" HELLO ",\"reasoning_effort\":3}"},
         {ES_CALL_CHAT, "tool_choice", "{" HELLO ",\"tool_choice\":\"required\"}"},
+        {ES_CALL_CHAT, "tool_choice", "{" HELLO ",\"tool_choice\":\"any\"}"},
+        {ES_CALL_CHAT, "tool_choice", "{" HELLO ",\"tool_choice\":\"required\",\"tools\":[{\"function\":{\"name\":\"f\"}}]}"},
         {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"xml\"}}"},
         {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":\"json\"}"},
         {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_schema\"}}"},
@@ -380,12 +383,127 @@ static void errors_have_openais_shape(void **state)
     es_text_free(&out);
 }
 
+/* Whether a text is one that the grammar of a forced call allows from end to end. */
+static bool follows(const es_call *call, const char *text)
+{
+    es_grammar *grammar;
+    es_matcher *matcher;
+    assert_int_equal(es_grammar_compile(call->grammar.data, call->grammar.bytes, NULL, 0, &grammar), ES_OK);
+    assert_int_equal(es_matcher_open(NULL, &matcher), ES_OK);
+    assert_int_equal(es_matcher_start(matcher, grammar), ES_OK);
+    const bool whole = es_matcher_take_bytes(matcher, text, strlen(text)) == ES_OK && es_matcher_is_complete(matcher);
+    es_matcher_close(matcher);
+    es_grammar_close(grammar);
+    return whole;
+}
+
+static void put_part(void *user, es_part part, const char *text, size_t bytes)
+{
+    static const char *const between[] = {"R:", "C:", "F:", "", ";"};
+    es_text_puts(user, between[part]);
+    es_text_append(user, text, bytes);
+    if (part == ES_PART_CALL) es_text_putc(user, ' ');
+}
+
+static bool parse_forced(es_tool_form form, const char *tools, const char *choice, es_call *call, es_api_error *error)
+{
+    es_api_context context = context_of(true);
+    context.format.tools = form;
+    es_text body = {0};
+    es_text_printf(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[%s],\"tool_choice\":%s}", tools, choice);
+    const bool parsed = es_call_parse(&context, ES_CALL_CHAT, body.data, body.bytes, call, error);
+    es_text_free(&body);
+    return parsed;
+}
+
+#define TOOL_F                                                                                                                     \
+    "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"s\":{\"type\":"                      \
+    "\"string\"},\"n\":{\"type\":\"integer\"},\"e\":{\"$ref\":\"#/$defs/E\"},\"o\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":2},"            \
+    "{\"type\":\"null\"}]},\"d\":{\"type\":\"string\",\"format\":\"date\"}},\"required\":[\"s\"],\"$defs\":{\"E\":{\"enum\":[\"a\",3]}}}}}"
+#define P(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
+#define CALL_OF(name, inside) "<tool_call>\n<function=" name ">\n" inside "</function>\n</tool_call>"
+
+/* A forced call can only be written in a way that is read back as one, and with arguments that follow the schema. */
+static void a_forced_call_is_written_as_it_is_read(void **state)
+{
+    (void)state;
+    static const struct {
+        es_tool_form form;
+        const char *choice, *text, *parts; /* NULL: it must not be possible */
+    } rows[] = {
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", P("s", "x")), "F:f {\"s\":\"x\"};"},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", P("s", "<b> </p>\n<</parameter</b>") P("n", "-5") P("e", "3") P("o", "null") P("d", "2024-02-28")),
+         "F:f {\"s\":\"<b> </p>\\n<</parameter</b>\",\"n\":-5,\"e\":3,\"o\":null,\"d\":\"2024-02-28\"};"},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", P("s", "x") P("e", "a") P("o", "hm")) "\n" CALL_OF("g", ""),
+         "F:f {\"s\":\"x\",\"e\":\"a\",\"o\":\"hm\"};F:g {};"},
+        {ES_TOOLS_XML, "\"required\"", "hello", NULL},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", ""), NULL},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", P("s", "a</parameter>b")), NULL},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", P("s", "</par</parameter>b")), NULL},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", P("s", "x") P("n", "five")), NULL},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", P("s", "x") P("o", "long")), NULL},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("f", P("s", "x") P("d", "soon")), NULL},
+        {ES_TOOLS_XML, "\"required\"", CALL_OF("h", ""), NULL},
+        {ES_TOOLS_XML, "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}", CALL_OF("g", ""), "F:g {};"},
+        {ES_TOOLS_XML, "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}", CALL_OF("f", P("s", "x")), NULL},
+        {ES_TOOLS_XML, "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}", CALL_OF("g", "") "\n" CALL_OF("g", ""), NULL},
+        {ES_TOOLS_HERMES, "\"required\"", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"x\"}}\n</tool_call>", "F:f {\"s\": \"x\"};"},
+        {ES_TOOLS_HERMES, "\"required\"", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", NULL},
+        {ES_TOOLS_LLAMA, "\"required\"", "{\"name\": \"g\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {\"s\": \"\"}}",
+         "F:g {};F:f {\"s\": \"\"};"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        es_call call;
+        es_api_error error = {0};
+        if (!parse_forced(rows[i].form, TOOL_F ",{\"type\":\"function\",\"function\":{\"name\":\"g\"}}", rows[i].choice, &call, &error))
+            fail_msg("%s", error.message);
+        const bool possible = follows(&call, rows[i].text);
+        if (possible != (rows[i].parts != NULL)) print_error("%s\n", rows[i].text);
+        assert_int_equal(possible, rows[i].parts != NULL);
+        es_answer_parser *parser;
+        es_text parts = {0};
+        assert_int_equal(es_answer_parser_open(call.format, call.tools, put_part, &parts, &parser), ES_OK);
+        if (possible) {
+            assert_int_equal(es_answer_parser_add(parser, rows[i].text, strlen(rows[i].text)), ES_OK);
+            assert_int_equal(es_answer_parser_finish(parser), ES_OK);
+            assert_string_equal(parts.data, rows[i].parts);
+        }
+        es_answer_parser_close(parser);
+        es_text_free(&parts);
+        es_call_free(&call);
+    }
+}
+
+static void what_cannot_be_forced_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tools, *choice, *param, *word;
+    } rows[] = {
+        {"{\"function\":{\"name\":\"f\"}}", "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}", "tool_choice", "\"g\""},
+        {"{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"minProperties\":1}}}", "\"required\"", "tools", "minProperties"},
+        {"{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"required\":[\"x\"]}}}", "\"required\"", "tools", "x"},
+        {"{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"dependentSchemas\":{}}}}}}", "\"required\"",
+         "tools", "dependentSchemas"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        es_call call;
+        es_api_error error = {0};
+        assert_false(parse_forced(ES_TOOLS_XML, rows[i].tools, rows[i].choice, &call, &error));
+        if (strcmp(error.param, rows[i].param) != 0 || !strstr(error.message, rows[i].word)) print_error("%s\n", error.message);
+        assert_string_equal(error.param, rows[i].param);
+        assert_non_null(strstr(error.message, rows[i].word));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_chat_with_everything_is_understood, open_fake),
         cmocka_unit_test_setup(efforts_turn_thinking_on_and_off, open_fake),
         cmocka_unit_test_setup(other_apis_are_chats_in_other_words, open_fake),
+        cmocka_unit_test_setup(a_forced_call_is_written_as_it_is_read, open_fake),
+        cmocka_unit_test_setup(what_cannot_be_forced_is_refused_by_name, open_fake),
         cmocka_unit_test_setup(parts_stay_apart_for_templates_that_read_them, open_fake),
         cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
         cmocka_unit_test_setup(prompts_come_in_four_shapes, open_fake),
