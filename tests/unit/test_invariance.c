@@ -355,8 +355,9 @@ static int64_t length_of(const int *row, int64_t number)
 {
     const bool vnni = strcmp(set_of[row[SET]], "amx") == 0 || strcmp(set_of[row[SET]], "avx512vnni") == 0;
     const bool slow = strcmp(set_of[row[SET]], "reference") == 0 || (row[MODE] && !vnni), few = chunk_of[row[CHUNK]] < 64;
+    const bool split = threads_of[row[THREADS]] > 2 && attention_of[row[ATTENTION]] != attention_of[1]; /* a long item is shared */
     if (how != PAIRS) return slow || few ? 300 : number % 16 == 0 ? MOST_TOKENS - ANSWER : number % 4 == 0 ? 1100 : 300;
-    return slow ? few ? 36 : 70 : number % 8 == 0 && !few ? 640 : 140;
+    return slow ? few ? 36 : 70 : split && !few ? 640 : 140;
 }
 
 /* Who is moved out has one elder for company, and pages small enough that the elder soon wants more of them. */

@@ -106,25 +106,56 @@ static const void *peek_buffer(es_device *device, const es_buffer *buffer, size_
     return check_range(buffer, offset, bytes) == ES_OK ? buffer->data + offset : NULL;
 }
 
+static bool same_place(es_slice a, es_slice b)
+{
+    return a.buffer == b.buffer && a.offset == b.offset;
+}
+
+/* Whether two operations that follow each other are run as one, at whose end workers meet once. */
+static bool joins(const es_cpu *cpu, const es_op *op, const es_op *next)
+{
+    if (op->kind == ES_OP_EMBED) return next->kind == ES_OP_ROPE_TABLE; /* neither reads what the other writes */
+    if (op->kind == ES_OP_RMSNORM && next->kind == ES_OP_MATMUL) {
+        const es_op_rmsnorm *norm = &op->as.rmsnorm;
+        const es_op_matmul *product = &next->as.matmul;
+        return same_place(norm->out, product->x) && product->x_stride == norm->width &&
+               norm->outputs_only == product->outputs_only;
+    }
+    return op->kind == ES_OP_DELTA_SCAN && next->kind == ES_OP_DELTA_FINISH &&
+           same_place(op->as.delta_scan.out, next->as.delta_finish.x) && es_cpu_delta_joins(cpu, &op->as.delta_scan.shape);
+}
+
 static void run_op(es_cpu *cpu, const es_op *op, int worker)
 {
     switch (op->kind) {
     case ES_OP_EMBED: es_cpu_embed(cpu, &op->as.embed, worker); break;
     case ES_OP_ROPE_TABLE: es_cpu_rope_table(cpu, &op->as.rope_table, worker); break;
     case ES_OP_RMSNORM: es_cpu_rmsnorm(cpu, &op->as.rmsnorm, worker); break;
-    case ES_OP_MATMUL: es_cpu_matmul(cpu, &op->as.matmul, worker); break;
+    case ES_OP_MATMUL: es_cpu_matmul(cpu, &op->as.matmul, NULL, worker); break;
     case ES_OP_SWIGLU: es_cpu_swiglu(cpu, &op->as.swiglu, worker); break;
     case ES_OP_ATTN_PREPARE: es_cpu_attn_prepare(cpu, &op->as.attn_prepare, worker); break;
     case ES_OP_ATTN: es_cpu_attn(cpu, &op->as.attn, worker); break;
     case ES_OP_ATTN_MERGE: es_cpu_attn_merge(cpu, &op->as.attn, worker); break;
     case ES_OP_DELTA_PREPARE: es_cpu_delta_prepare(cpu, &op->as.delta_prepare, worker); break;
-    case ES_OP_DELTA_SCAN: es_cpu_delta_scan(cpu, &op->as.delta_scan, worker); break;
+    case ES_OP_DELTA_SCAN: es_cpu_delta_scan(cpu, &op->as.delta_scan, NULL, worker); break;
     case ES_OP_DELTA_FINISH: es_cpu_delta_finish(cpu, &op->as.delta_finish, worker); break;
     case ES_OP_MOE_ROUTE: es_cpu_moe_route(cpu, &op->as.moe_route, worker); break;
     case ES_OP_MOE_GROUP: es_cpu_moe_group(cpu, &op->as.moe_group, worker); break;
     case ES_OP_MOE_PRODUCT: es_cpu_moe_product(cpu, &op->as.moe_product, worker); break;
     case ES_OP_MOE_COMBINE: es_cpu_moe_combine(cpu, &op->as.moe_combine, worker); break;
     case ES_OP_KINDS: break;
+    }
+}
+
+static void run_pair(es_cpu *cpu, const es_op *op, const es_op *next, int worker)
+{
+    if (op->kind == ES_OP_RMSNORM) {
+        es_cpu_matmul(cpu, &next->as.matmul, &op->as.rmsnorm, worker);
+    } else if (op->kind == ES_OP_DELTA_SCAN) {
+        es_cpu_delta_scan(cpu, &op->as.delta_scan, &next->as.delta_finish, worker);
+    } else {
+        run_op(cpu, op, worker);
+        run_op(cpu, next, worker);
     }
 }
 
@@ -141,7 +172,12 @@ static void step_job(void *argument, int worker)
     for (int32_t i = 0; i < cpu->program->count; i++) {
         const es_op *op = &cpu->program->op[i];
         if (is_idle(cpu, op)) continue;
-        run_op(cpu, op, worker);
+        if (i + 1 < cpu->program->count && joins(cpu, op, op + 1)) {
+            run_pair(cpu, op, op + 1, worker);
+            i++;
+        } else {
+            run_op(cpu, op, worker);
+        }
         es_pool_meet(cpu->pool);
     }
     es_float_mode_leave(saved);
@@ -237,6 +273,7 @@ static void cut_all(cutter *c, es_cpu *cpu)
         me->sums = cut(c, ES_DOT_TOKENS * ES_DOT_ROWS * ES_DOT_LANES, sizeof *me->sums);
         me->rows = cut(c, pointers, sizeof *me->rows);
         me->product = cut(c, (int64_t)pointers * ES_DOT_ROWS, sizeof *me->product);
+        me->normed = cut(c, ES_PANEL_TOKENS * o->columns, sizeof *me->normed);
         if (!group) continue;
         me->p = cut(c, rows * ES_ATTN_TILE, sizeof *me->p);
         me->lanes = cut(c, rows * 16, sizeof *me->lanes);

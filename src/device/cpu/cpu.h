@@ -77,6 +77,7 @@ typedef struct es_cpu_worker {
     es_cpu_input input;
     const float **rows;     /**< [step rows] pointers */
     float *product;         /**< [step rows][16] */
+    float *normed;          /**< [16][columns] rows normed for this worker alone */
     float *p, *lanes;       /**< attention scratch: [64 rows][64], [64 rows][16] */
     int32_t pieces;         /**< runs published for the merge */
     es_attn_piece piece[2];
@@ -131,13 +132,19 @@ void es_cpu_attn_cut(const es_cpu *cpu, int worker, int32_t *item, int64_t *part
 void es_cpu_embed(es_cpu *cpu, const es_op_embed *op, int worker);
 void es_cpu_rope_table(es_cpu *cpu, const es_op_rope_table *op, int worker);
 void es_cpu_rmsnorm(es_cpu *cpu, const es_op_rmsnorm *op, int worker);
-void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, int worker);
+/** Row t of the norm alone, to `out`. */
+void es_cpu_norm_row(es_cpu *cpu, const es_op_rmsnorm *op, int64_t t, float *out);
+/** With `norm` (or NULL), the operation before, whose output is x: workers meet once less. */
+void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, int worker);
 void es_cpu_swiglu(es_cpu *cpu, const es_op_swiglu *op, int worker);
 void es_cpu_attn_prepare(es_cpu *cpu, const es_op_attn_prepare *op, int worker);
 void es_cpu_attn(es_cpu *cpu, const es_op_attn *op, int worker);
 void es_cpu_attn_merge(es_cpu *cpu, const es_op_attn *op, int worker);
 void es_cpu_delta_prepare(es_cpu *cpu, const es_op_delta_prepare *op, int worker);
-void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, int worker);
+/** With `finish` (or NULL), the operation after: its heads' norms follow each head's recurrence. */
+void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delta_finish *finish, int worker);
+/** Whether heads are enough for every worker to take whole ones, so that the norm over a head can follow its recurrence. */
+bool es_cpu_delta_joins(const es_cpu *cpu, const es_delta_shape *shape);
 void es_cpu_delta_finish(es_cpu *cpu, const es_op_delta_finish *op, int worker);
 void es_cpu_moe_route(es_cpu *cpu, const es_op_moe_route *op, int worker);
 void es_cpu_moe_group(es_cpu *cpu, const es_op_moe_group *op, int worker);

@@ -78,47 +78,67 @@ void es_cpu_delta_prepare(es_cpu *cpu, const es_op_delta_prepare *op, int worker
     for (int64_t row = rows.begin; row < rows.end; row++) gates_of_row(op, row);
 }
 
-void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, int worker)
+/* Columns [column, column + 64) of one head's state, over all rows of a span. */
+static void scan_tile(es_cpu *cpu, const es_op_delta_scan *op, const es_span *span, int32_t head, int32_t column)
+{
+    const es_delta_shape *s = &op->shape;
+    const int64_t channels = channels_of(s), row = span->first_row;
+    const int32_t key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
+    const float *x = es_cpu_floats(op->x) + row * channels;
+    const es_delta_tile tile = {
+        .state = es_cpu_floats(op->state) +
+                 (((int64_t)span->slot * s->value_heads + head) * s->key_dim) * s->value_dim + column,
+        .state_stride = s->value_dim,
+        .fresh = span->start == 0,
+        .key_dim = s->key_dim,
+        .columns = s->value_dim - column < ES_DELTA_COLUMNS ? s->value_dim - column : ES_DELTA_COLUMNS,
+        .rows = span->rows,
+        .q = x + (int64_t)key_head * s->key_dim,
+        .k = x + ((int64_t)s->key_heads + key_head) * s->key_dim,
+        .v = x + 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)head * s->value_dim + column,
+        .x_stride = channels,
+        .gates = es_cpu_floats(op->gates) + (row * s->value_heads + head) * 2,
+        .gate_stride = 2 * (int64_t)s->value_heads,
+        .out = es_cpu_floats(op->out) + (row * s->value_heads + head) * s->value_dim + column,
+        .out_stride = (int64_t)s->value_heads * s->value_dim,
+    };
+    /* Columns that are no whole vectors are the reference's. */
+    (s->value_dim % ES_LANES ? &cpu->reference : &cpu->kernels)->delta_scan(&tile);
+}
+
+/* Unit r · value_heads + h of the gated norm: head h of row r. */
+static void finish_unit(es_cpu *cpu, const es_op_delta_finish *op, int64_t unit)
+{
+    const int32_t n = op->shape.value_dim;
+    const int64_t at = unit * n;
+    cpu->kernels.gated_norm(es_cpu_floats(op->x) + at, es_cpu_floats(op->weight), es_cpu_floats(op->z) + at,
+                            es_cpu_floats(op->out) + at, n, op->eps);
+}
+
+/* Whole heads leave at most one worker in eight idle at the end, or come out even. */
+bool es_cpu_delta_joins(const es_cpu *cpu, const es_delta_shape *shape)
+{
+    const int64_t heads = (int64_t)cpu->batch->spans * shape->value_heads, workers = es_pool_workers(cpu->pool);
+    return heads % workers == 0 || heads >= 8 * workers;
+}
+
+void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delta_finish *finish, int worker)
 {
     const es_delta_shape *s = &op->shape;
     const es_batch *batch = cpu->batch;
-    const int64_t channels = channels_of(s), tiles = (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS;
-    const es_range share = es_cpu_share(cpu, batch->spans * s->value_heads * tiles, worker);
-    for (int64_t unit = share.begin; unit < share.end; unit++) {
+    const int64_t tiles = (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS, together = finish ? tiles : 1;
+    const es_range share = es_cpu_share(cpu, batch->spans * s->value_heads * tiles / together, worker);
+    for (int64_t unit = share.begin * together; unit < share.end * together; unit++) {
         const es_span *span = &batch->span[unit / (s->value_heads * tiles)];
-        const int32_t head = (int32_t)(unit / tiles % s->value_heads), column = (int32_t)(unit % tiles) * ES_DELTA_COLUMNS;
-        const int32_t key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
-        const float *x = es_cpu_floats(op->x) + span->first_row * channels;
-        const int64_t row = span->first_row;
-        const es_delta_tile tile = {
-            .state = es_cpu_floats(op->state) +
-                     (((int64_t)span->slot * s->value_heads + head) * s->key_dim) * s->value_dim + column,
-            .state_stride = s->value_dim,
-            .fresh = span->start == 0,
-            .key_dim = s->key_dim,
-            .columns = s->value_dim - column < ES_DELTA_COLUMNS ? s->value_dim - column : ES_DELTA_COLUMNS,
-            .rows = span->rows,
-            .q = x + (int64_t)key_head * s->key_dim,
-            .k = x + ((int64_t)s->key_heads + key_head) * s->key_dim,
-            .v = x + 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)head * s->value_dim + column,
-            .x_stride = channels,
-            .gates = es_cpu_floats(op->gates) + (row * s->value_heads + head) * 2,
-            .gate_stride = 2 * (int64_t)s->value_heads,
-            .out = es_cpu_floats(op->out) + (row * s->value_heads + head) * s->value_dim + column,
-            .out_stride = (int64_t)s->value_heads * s->value_dim,
-        };
-        /* Columns that are no whole vectors are the reference's. */
-        (s->value_dim % ES_LANES ? &cpu->reference : &cpu->kernels)->delta_scan(&tile);
+        const int32_t head = (int32_t)(unit / tiles % s->value_heads);
+        scan_tile(cpu, op, span, head, (int32_t)(unit % tiles) * ES_DELTA_COLUMNS);
+        for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < span->rows; r++)
+            finish_unit(cpu, finish, (int64_t)(span->first_row + r) * s->value_heads + head);
     }
 }
 
 void es_cpu_delta_finish(es_cpu *cpu, const es_op_delta_finish *op, int worker)
 {
-    const es_delta_shape *s = &op->shape;
-    const es_range share = es_cpu_share(cpu, (int64_t)cpu->batch->rows * s->value_heads, worker);
-    for (int64_t unit = share.begin; unit < share.end; unit++) {
-        const int64_t at = unit * s->value_dim;
-        cpu->kernels.gated_norm(es_cpu_floats(op->x) + at, es_cpu_floats(op->weight), es_cpu_floats(op->z) + at,
-                                es_cpu_floats(op->out) + at, s->value_dim, op->eps);
-    }
+    const es_range share = es_cpu_share(cpu, (int64_t)cpu->batch->rows * op->shape.value_heads, worker);
+    for (int64_t unit = share.begin; unit < share.end; unit++) finish_unit(cpu, op, unit);
 }

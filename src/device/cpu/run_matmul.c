@@ -201,8 +201,23 @@ static int64_t blocks_of(const es_matmul_part *part)
     return (part->weight.rows + ES_DOT_ROWS - 1) / ES_DOT_ROWS;
 }
 
-/* Leaves the step's rows in this worker's `input`, in every form that the operation's weights need. */
-static void prepare_input(es_cpu *cpu, const es_op_matmul *op, int32_t tokens, int worker)
+/* A few rows, each normed by every worker for itself: cheaper than meeting. Others may read the norm's output later: each row of
+ * it is written by one worker, and the other workers keep theirs apart. */
+static void norm_own(es_cpu *cpu, const es_op_rmsnorm *norm, int32_t tokens, int worker)
+{
+    es_cpu_worker *me = &cpu->worker[worker];
+    const es_range mine = es_cpu_share(cpu, tokens, worker);
+    for (int32_t t = 0; t < tokens; t++) {
+        float *out = t >= mine.begin && t < mine.end ? es_cpu_floats(norm->out) + (int64_t)t * norm->width
+                                                     : me->normed + (int64_t)t * norm->width;
+        es_cpu_norm_row(cpu, norm, t, out);
+        me->rows[t] = out;
+    }
+}
+
+/* Leaves the step's rows in this worker's `input`, in every form that the operation's weights need; normed first by `norm`,
+ * where there is one. */
+static void prepare_input(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, int32_t tokens, int worker)
 {
     es_cpu_worker *me = &cpu->worker[worker];
     const int64_t columns = op->part[0].weight.cols;
@@ -210,19 +225,27 @@ static void prepare_input(es_cpu *cpu, const es_op_matmul *op, int32_t tokens, i
     for (int32_t p = 0; p < op->parts; p++) forms |= form_of(cpu, op->part[p].weight.type);
     for (int32_t t = 0; t < tokens; t++) me->rows[t] = es_cpu_floats(op->x) + t * op->x_stride;
     if (forms == FORM_F32 || tokens <= ES_PANEL_TOKENS) {
+        if (norm && tokens <= ES_PANEL_TOKENS) {
+            norm_own(cpu, norm, tokens, worker);
+        } else if (norm) {
+            es_cpu_rmsnorm(cpu, norm, worker);
+            es_pool_meet(cpu->pool);
+        }
         encode(cpu, forms, &me->room, me->rows, tokens, columns, 0, INT32_MAX, &me->input);
         return;
     }
     const es_range groups = es_cpu_share(cpu, (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS, worker);
+    for (int64_t t = groups.begin * ES_PANEL_TOKENS; norm && t < groups.end * ES_PANEL_TOKENS && t < tokens; t++)
+        es_cpu_norm_row(cpu, norm, t, es_cpu_floats(norm->out) + t * norm->width);
     encode(cpu, forms, &cpu->room, me->rows, tokens, columns, groups.begin, groups.end, &me->input);
     es_pool_meet(cpu->pool);
 }
 
-void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, int worker)
+void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, int worker)
 {
     const int32_t tokens = op->outputs_only ? cpu->batch->outputs : cpu->batch->rows;
     if (tokens == 0) return;
-    prepare_input(cpu, op, tokens, worker); /* before anyone may leave: workers meet in it */
+    prepare_input(cpu, op, norm, tokens, worker); /* before anyone may leave: workers meet in it */
     int64_t units = 0, first = 0;
     for (int32_t p = 0; p < op->parts; p++) units += blocks_of(&op->part[p]);
     const es_range share = es_cpu_share(cpu, units, worker);

@@ -29,15 +29,17 @@ void es_cpu_rope_table(es_cpu *cpu, const es_op_rope_table *op, int worker)
     }
 }
 
+void es_cpu_norm_row(es_cpu *cpu, const es_op_rmsnorm *op, int64_t t, float *out)
+{
+    const int64_t row = op->outputs_only ? cpu->batch->output_row[t] : t;
+    cpu->kernels.rmsnorm(es_cpu_floats(op->x) + row * op->width, es_cpu_floats(op->weight), out, op->width, op->eps);
+}
+
 void es_cpu_rmsnorm(es_cpu *cpu, const es_op_rmsnorm *op, int worker)
 {
-    const es_batch *batch = cpu->batch;
-    const es_range share = es_cpu_share(cpu, op->outputs_only ? batch->outputs : batch->rows, worker);
-    for (int64_t t = share.begin; t < share.end; t++) {
-        const int64_t row = op->outputs_only ? batch->output_row[t] : t;
-        cpu->kernels.rmsnorm(es_cpu_floats(op->x) + row * op->width, es_cpu_floats(op->weight),
-                             es_cpu_floats(op->out) + t * op->width, op->width, op->eps);
-    }
+    const es_range share = es_cpu_share(cpu, op->outputs_only ? cpu->batch->outputs : cpu->batch->rows, worker);
+    for (int64_t t = share.begin; t < share.end; t++)
+        es_cpu_norm_row(cpu, op, t, es_cpu_floats(op->out) + t * op->width);
 }
 
 void es_cpu_swiglu(es_cpu *cpu, const es_op_swiglu *op, int worker)
