@@ -12,6 +12,8 @@ extern const es_command es_command_bench_decode;
 extern const es_command es_command_bench_prefill;
 extern const es_command es_command_bench_batch;
 extern const es_command es_command_bench_attention;
+extern const es_command es_command_bench_report;
+extern const es_command es_command_bench_compare;
 
 /** {"cpu", "cores", "instruction_sets"} of this machine; NULL without memory. */
 json_t *es_bench_machine(void);

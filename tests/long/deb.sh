@@ -114,7 +114,7 @@ inside "$work/run" / "
     [ \"\$(stat -c %U /proc/\$server)\" = service ]
     kill -TERM \$server && wait \$server
     find / -xdev -user service -not -path '/proc/*' -not -path '/tmp/*' | sort
-    userdel service" | tee "$work/owned"
+    userdel service; rm -f /etc/*shadow- /etc/passwd- /etc/group- /etc/sub?id-" | tee "$work/owned"
 grep -v '^/var/lib/evenshare\|^/var/cache/evenshare' "$work/owned" && die "the service wrote elsewhere"
 
 echo "the library"
@@ -132,7 +132,7 @@ inside "$work/run" /tmp '
 echo "the removal"
 rm -f "$work/run/usr/local/bin/ask"
 inside "$work/run" / 'man=/usr/share/man/man1/evenshare-serve.1; ls $man* >/dev/null; evenshare --version
-    apt-get purge -y -qq --autoremove evenshare && userdel -r evenshare 2>/dev/null; true' >>"$work/log" 2>&1
+    apt-get purge -y -qq --autoremove evenshare && userdel -r evenshare 2>/dev/null; rm -f /etc/*shadow- /etc/passwd- /etc/group- /etc/sub?id-' >>"$work/log" 2>&1
 inside "$work/run" / "$everything" >"$work/after"
 grep -i evenshare "$work/after" && die "traces are left"
 left=$(diff "$work/before" "$work/after" | grep '^>' || true)

@@ -45,7 +45,7 @@ ANSWERS = {
              chunk({"tool_calls": [{"index": 0, "function": {"arguments": 'ty": "Norby"}'}}]}), chunk({}, "tool_calls")],
     "sunny": [chunk({"content": "It is sunny."}), chunk({}, "stop")],
     "slow": [chunk({"content": "begin "}), *([0.05, chunk({"content": "more "})] * 400)],
-    "prompt": [2.5, chunk({"content": "read"}), chunk({}, "stop")],
+    "prompt": [chunk({}, prompt_progress={"total": 1000, "cache": 100, "processed": 340, "time_ms": 5}), 30.0],
     "cut": [chunk({"content": "half"}), "cut"],
     "error": [chunk({"content": "half"}), {"error": {"message": "the engine broke"}}],
 }
@@ -256,7 +256,7 @@ def settings_and_files_reach_the_server():
         assert request["messages"][0] == {"role": "system", "content": "Be brief."}
         assert request["messages"][1]["content"] == "notes.txt:\n\nThe door is green.\n\nWhich?"
         assert request["temperature"] == 0.3 and request["top_k"] == 20 and "top_p" not in request
-        assert request["chat_template_kwargs"] == {"enable_thinking": False} and request["stream_options"] == {"include_usage": True}
+        assert request["chat_template_kwargs"] == {"enable_thinking": False} and request["stream_options"] == {"include_usage": True} and request["return_progress"] is True
         assert "notes.txt" in b.texts()[0]
 
 

@@ -14,7 +14,6 @@ class Answer {
     /* Resolves when it has ended, however it ended; only a missing key is thrown. */
     async run() {
         const {node} = this;
-        const watch = setInterval(() => this.watchPrompt(), 700);
         try {
             const path = pathTo(this.conversation, this.conversation.nodes[node.parent]);
             const reply = await ask("/v1/chat/completions", {body: requestOf(path, this.conversation.settings, this.model), signal: this.abort.signal});
@@ -24,7 +23,6 @@ class Answer {
             else if (error.status === 401) throw error;
             else node.error = error instanceof ApiError ? error.message : "The page could not read the answer: " + error.message;
         } finally {
-            clearInterval(watch);
             delete node.waiting;
             node.stats = {...this.pace.stats(), ...this.usage, thought: this.thought};
         }
@@ -34,6 +32,10 @@ class Answer {
         const {node} = this;
         if (chunk.error) throw new ApiError(chunk.error.message ?? "The answer failed.", 500);
         if (chunk.usage) this.takeUsage(chunk.usage);
+        if (chunk.prompt_progress) {
+            this.takeProgress(chunk.prompt_progress);
+            return;
+        }
         const choice = chunk.choices?.[0];
         if (!choice) return;
         const delta = choice.delta ?? {};
@@ -57,22 +59,16 @@ class Answer {
         if (call.function?.arguments) own.arguments += call.function.arguments;
     }
 
+    /* How far the prompt is read, until the first token comes. */
+    takeProgress({total, processed}) {
+        if (!(total > 0)) return;
+        this.node.waiting = `Reading ${thousands(total)} tokens, ${Math.floor((100 * (processed ?? 0)) / total)} %`;
+        this.changed();
+    }
+
     takeUsage(usage) {
         this.usage = {prompt: usage.prompt_tokens ?? 0, made: usage.completion_tokens ?? 0,
                       cached: usage.prompt_tokens_details?.cached_tokens ?? 0};
         this.node.stats = {...this.node.stats, ...this.usage};
-    }
-
-    /* Until the first token: how far the prompt is, where it is clear which of the running requests is ours. */
-    async watchPrompt() {
-        if (this.pace.tokens) return;
-        try {
-            const slots = (await (await ask("/slots", {signal: this.abort.signal})).json()).filter((slot) => !slot.generated_tokens);
-            if (this.pace.tokens || slots.length !== 1) return;
-            const {state, prompt_tokens: all, prompt_tokens_done: done} = slots[0];
-            this.node.waiting = state === "waiting" ? "Waiting for a place…"
-                : all ? `Reading ${thousands(all)} tokens, ${Math.floor((100 * (done ?? 0)) / all)} %` : "Waiting…";
-            this.changed();
-        } catch { /* only a nicety */ }
     }
 }

@@ -76,7 +76,7 @@ function messageOf(node) {
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "max_tokens", "seed"];
 
 function requestOf(path, settings, model) {
-    const body = {model, messages: path.map(messageOf), stream: true, stream_options: {include_usage: true}};
+    const body = {model, messages: path.map(messageOf), stream: true, stream_options: {include_usage: true}, return_progress: true};
     if (settings.system) body.messages.unshift({role: "system", content: settings.system});
     for (const name of NUMBERS)
         if (Number.isFinite(settings[name])) body[name] = settings[name];

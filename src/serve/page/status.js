@@ -49,12 +49,13 @@ class StatusView {
                      pages: get("kv_pages_used"), pagesTotal: get("kv_pages_total"),
                      stepSum: get("step_seconds_sum"), stepCount: get("step_seconds_count"),
                      read: get('tokens_total{kind="prompt"}'), cached: get('tokens_total{kind="cached"}'),
-                     made: get('tokens_total{kind="generated"}'), started: get("start_time_seconds")};
+                     made: get('tokens_total{kind="generated"}'), up: get("engine_up"), restarts: get("engine_restarts_total")};
         const before = this.samples[this.samples.length - 1];
         if (before) {
             const seconds = Math.max(now.time - before.time, 0.2), steps = now.stepCount - before.stepCount;
-            now.made_rate = (now.made - before.made) / seconds;
-            now.read_rate = (now.read - before.read) / seconds;
+            /* the engine's counters begin anew when it does */
+            now.made_rate = Math.max(0, now.made - before.made) / seconds;
+            now.read_rate = Math.max(0, now.read - before.read) / seconds;
             /* the mean of the steps since the last look; no step, no time */
             now.mean_step = steps > 0 ? (now.stepSum - before.stepSum) / steps : now.steps > before.steps ? now.step : 0;
         }
@@ -81,7 +82,8 @@ class StatusView {
                       whole > 0 && el("div", {class: "bar"}, bar));
         });
         return el("section", {}, el("h3", {}, "Requests"),
-                  figures([["running", now.running], ["waiting", now.waiting]]),
+                  figures([["running", now.running], ["waiting", now.waiting], now.restarts > 0 && ["engine restarts", now.restarts]]),
+                  now.up === 0 && el("p", {class: "error"}, "The engine is being started anew."),
                   list.length > 0 && el("ul", {class: "slots"}, ...list));
     }
 
