@@ -47,17 +47,20 @@ static es_status answer(conversation *talk, const char *line)
     talk->answered = false;
     ES_TRY(es_messages_add(messages, "user", line));
     es_stream_result result = {.prompt_tokens = 0};
+    es_saying said = {.parser = NULL};
     es_status status = es_messages_render(messages, talk->asking->model, &text);
-    if (status == ES_OK) status = es_ask(talk->asking, text.data, text.bytes, false, &result);
+    if (status == ES_OK) status = es_ask(talk->asking, text.data, text.bytes, false, &said, &result);
     es_text_free(&text);
     if (status != ES_OK) {
         es_messages_drop_last(messages);
         return status;
     }
-    status = es_messages_add(messages, "assistant", result.text.data ? result.text.data : "");
+    status = es_messages_add(messages, "assistant", said.answer.data ? said.answer.data : "");
+    if (status == ES_OK && said.reasoning.bytes) status = es_messages_add_reasoning(messages, said.reasoning.data);
     talk->answered = status == ES_OK;
     if (talk->asking->figures) es_print_figures(&result);
     es_stream_result_free(&result);
+    es_saying_free(&said);
     return status;
 }
 

@@ -2,8 +2,9 @@
 #ifndef ES_CLI_CHAT_H
 #define ES_CLI_CHAT_H
 
-#include "cli/stream.h"
+#include "cli/saying.h"
 #include "cli/settings.h"
+#include "cli/stream.h"
 
 /** What a conversation and a single answer have in common. */
 typedef struct es_asking {
@@ -14,6 +15,7 @@ typedef struct es_asking {
     const es_sampling_settings *sampling;
     const char *system;    /**< what the model is told first, or NULL */
     const char *thinking;  /**< "on", "off", or NULL: the template's own default */
+    es_answer_format format; /**< how the model marks its reasoning */
     bool raw;              /**< no chat template */
     bool figures;          /**< a line about speed after each answer */
     bool live;             /**< standard output is a terminal */
@@ -21,8 +23,8 @@ typedef struct es_asking {
 } es_asking;
 
 /** Answer a prompt that is text: rendered already, special tokens written out. Text goes to standard output as it comes
- *  unless `quiet`. */
-es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool quiet, es_stream_result *result);
+ *  unless `quiet`. On ES_OK free `saying` and `result`. */
+es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool quiet, es_saying *saying, es_stream_result *result);
 /** A line of figures on standard error. */
 void es_print_figures(const es_stream_result *result);
 

@@ -38,6 +38,13 @@ es_status es_messages_add(es_messages *messages, const char *role, const char *c
     return es_fail(ES_NO_MEMORY, "out of memory");
 }
 
+es_status es_messages_add_reasoning(es_messages *messages, const char *reasoning)
+{
+    json_t *last = json_array_get(messages->list, json_array_size(messages->list) - 1);
+    if (json_object_set_new(last, "reasoning_content", json_string(reasoning)) == 0) return ES_OK;
+    return es_fail(ES_NO_MEMORY, "out of memory");
+}
+
 void es_messages_drop_last(es_messages *messages)
 {
     const size_t count = json_array_size(messages->list);

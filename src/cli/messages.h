@@ -21,6 +21,8 @@ void es_messages_clear(es_messages *messages);
 void es_messages_set_system(es_messages *messages, const char *system);
 /** ES_INVALID when `content` is no UTF-8. */
 es_status es_messages_add(es_messages *messages, const char *role, const char *content);
+/** Beside the last message: what the model thought before it. Templates decide what becomes of it. */
+es_status es_messages_add_reasoning(es_messages *messages, const char *reasoning);
 void es_messages_drop_last(es_messages *messages);
 /** The text that the model reads, up to where its answer begins; appends to `out`. */
 es_status es_messages_render(const es_messages *messages, const es_model *model, es_text *out);

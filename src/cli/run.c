@@ -11,6 +11,7 @@
 #include "cli/gate.h"
 #include "cli/input.h"
 #include "cli/messages.h"
+#include "text/answer_format.h"
 
 typedef struct settings {
     es_model_settings model;
@@ -42,8 +43,9 @@ static const es_option_group groups[] = {{NULL, rows, 0},
 
 /* What the callbacks of one answer share. */
 typedef struct screen {
-    bool live, shown, quiet;
-    char last; /* the last byte printed */
+    bool live, shown;
+    es_saying *saying;
+    es_status status; /* of saying it */
 } screen;
 
 static void clear_progress(screen *s)
@@ -56,10 +58,7 @@ static void print_text(void *user, const char *text, size_t bytes)
 {
     screen *s = user;
     clear_progress(s);
-    if (s->quiet) return;
-    fwrite(text, 1, bytes, stdout);
-    fflush(stdout);
-    s->last = text[bytes - 1];
+    if (s->status == ES_OK) s->status = es_saying_add(s->saying, text, bytes);
 }
 
 static void print_progress(void *user, int64_t done, int64_t total)
@@ -70,7 +69,7 @@ static void print_progress(void *user, int64_t done, int64_t total)
     s->shown = true;
 }
 
-es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool quiet, es_stream_result *result)
+es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool quiet, es_saying *saying, es_stream_result *result)
 {
     const es_tokenizer *tokenizer = es_model_tokenizer(asking->model);
     const unsigned flags = asking->raw ? ES_ENCODE_SPECIAL | ES_ENCODE_BOS : ES_ENCODE_SPECIAL;
@@ -85,13 +84,20 @@ es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool
     es_sampling_settings_apply(asking->sampling, &request);
     request.prompt = tokens;
     request.prompt_count = count;
-    screen s = {.live = asking->live && isatty(STDERR_FILENO), .quiet = quiet, .last = '\n'};
+    es_answer_format format = asking->format;
+    format.in_reasoning = !asking->raw && es_answer_prompt_reasons(prompt);
+    es_status status = es_saying_open(format, asking->live, quiet, saying);
+    screen s = {.live = asking->live && isatty(STDERR_FILENO), .saying = saying};
     const es_stream_sink sink = {print_text, print_progress, &s};
-    const es_status status = es_stream_answer(asking->stream, asking->engine, &request, &sink, result);
+    if (status == ES_OK) status = es_stream_answer(asking->stream, asking->engine, &request, &sink, result);
     clear_progress(&s);
     free(tokens);
-    if (s.last != '\n') putchar('\n');
-    fflush(stdout);
+    const es_status said = status == ES_OK && s.status == ES_OK ? es_saying_finish(saying) : s.status;
+    if (status == ES_OK && said != ES_OK) {
+        es_stream_result_free(result);
+        status = said;
+    }
+    if (status != ES_OK) es_saying_free(saying);
     return status;
 }
 
@@ -115,16 +121,17 @@ void es_print_figures(const es_stream_result *result)
             finish_name(result->finish));
 }
 
-static es_status print_json(const es_asking *asking, const es_stream_result *result)
+static es_status print_json(const es_asking *asking, const es_saying *said, const es_stream_result *result)
 {
     const es_engine_info *info = es_engine_get_info(asking->engine);
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:s%, s:s, s:I, s:I, s:I, s:f, s:f}", "model", es_model_get_info(asking->model)->name, "numeric",
-        es_numeric_name(info->numeric), "fingerprint", info->fingerprint, "text", result->text.data ? result->text.data : "",
-        result->text.bytes, "finish_reason", finish_name(result->finish), "prompt_tokens", (json_int_t)result->prompt_tokens,
+        es_numeric_name(info->numeric), "fingerprint", info->fingerprint, "text", said->answer.data ? said->answer.data : "",
+        said->answer.bytes, "finish_reason", finish_name(result->finish), "prompt_tokens", (json_int_t)result->prompt_tokens,
         "cached_tokens", (json_int_t)result->cached_tokens, "completion_tokens", (json_int_t)result->completion_tokens,
         "prompt_seconds", result->prompt_seconds, "completion_seconds", result->completion_seconds);
     if (!object) return es_fail(ES_INTERNAL, "the answer could not be written as JSON");
+    if (said->reasoning.bytes) json_object_set_new(object, "reasoning", json_stringn(said->reasoning.data, said->reasoning.bytes));
     json_dumpf(object, stdout, JSON_COMPACT);
     putchar('\n');
     json_decref(object);
@@ -162,15 +169,22 @@ static es_status answer_once(const settings *s, const es_asking *asking, int *co
 {
     es_text prompt = {0};
     es_stream_result result = {.prompt_tokens = 0};
+    es_saying said = {.parser = NULL};
     es_status status = read_prompt(s, asking, &prompt);
-    if (status == ES_OK) status = es_ask(asking, prompt.data, prompt.bytes, s->json, &result);
+    if (status == ES_OK) status = es_ask(asking, prompt.data, prompt.bytes, s->json, &said, &result);
     es_text_free(&prompt);
     if (status != ES_OK) return status;
-    if (s->json) status = print_json(asking, &result);
+    if (s->json) status = print_json(asking, &said, &result);
     if (asking->figures) es_print_figures(&result);
     if (result.interrupted) *code = 130; /* as a shell reports SIGINT */
     es_stream_result_free(&result);
+    es_saying_free(&said);
     return status;
+}
+
+static es_status render(void *model, const char *variables_json, char **text)
+{
+    return es_model_render_chat(model, variables_json, text);
 }
 
 /* True when a person is there to talk. */
@@ -190,6 +204,7 @@ static es_status open_all(const settings *s, es_model **model, es_asking *asking
         return es_fail(ES_UNSUPPORTED, "%s has no tokenizer; evenshare score --ids FILE --greedy N goes on from token numbers",
                        es_model_get_info(*model)->path);
     if (!es_model_has_chat(*model)) asking->raw = true;
+    if (!asking->raw) asking->format = es_answer_format_find(render, *model);
     if (asking->raw && s->system) return es_fail(ES_INVALID, "--system needs a chat template, and there is none in use");
     if (asking->raw && wants_chat(s))
         return es_fail(ES_INVALID, "a conversation needs a chat template; give a text to go on from with -p, -f or a pipe");
@@ -225,5 +240,6 @@ const es_command es_command_run = {
     "run", "ask a model: one answer, or a conversation on a terminal",
     "With -p, -f or text in a pipe there is one answer, written to standard output as it comes and nothing else. On a "
     "terminal a conversation begins: Ctrl-C stops an answer, Ctrl-D leaves, /help lists what else there is.\n\n"
+    "What a model thinks before it answers (--thinking on) is dimmed on a terminal and left out of a pipe; --json has both.\n\n"
     "A model with a chat template is asked through it; --raw, or a model without one, goes on with the text as it stands.",
     groups, run};

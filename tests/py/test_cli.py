@@ -231,6 +231,25 @@ class DefaultModel(unittest.TestCase):
         loud = evenshare("run", MODEL, "-p", "Hi", "-n", 2, "-v")
         self.assertRegex(loud.stderr, r"prompt \d+ tokens, .*/s; answer 2 tokens")
 
+    def test_reasoning_is_told_from_the_answer(self):
+        command = ["run", MODEL, "-p", "What is 23 + 45?", "--thinking", "on", "--temp", 0]
+        answer = json.loads(evenshare(*command, "--json").stdout)
+        self.assertTrue(answer["reasoning"])
+        self.assertNotIn("think>", answer["text"] + answer["reasoning"])
+        self.assertEqual(evenshare(*command).stdout, answer["text"] + "\n")
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execv(EVENSHARE, [EVENSHARE, *map(str, command)])
+        shown = b""
+        try:
+            while block := os.read(terminal, 4096):
+                shown += block
+        except OSError:  # the other end was closed
+            pass
+        os.waitpid(child, 0)
+        os.close(terminal)
+        self.assertIn("\x1b[2m%s\x1b[0m\r\n\r\n%s\r\n" % (answer["reasoning"], answer["text"]), shown.decode())
+
     def test_a_seed_is_an_answer(self):
         def tell(seed):
             return evenshare("run", MODEL, "--raw", "-p", "Once upon", "-n", 12, "--temp", 1, "--seed", seed).stdout
