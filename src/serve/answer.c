@@ -180,7 +180,8 @@ static es_status open_message(es_answer *answer, size_t index)
         ES_TRY(es_message_open(message, call->format, call->tools, answer->id + strlen(answer->id) - UNIQUE_DIGITS, keep));
     message->number = index;
     message->one_call = call->one_call;
-    return ES_OK;
+    const es_text *echo = &call->prompts[index / (size_t)call->n].text;
+    return echo->bytes ? es_message_add(message, echo->data, echo->bytes) : ES_OK;
 }
 
 static es_status make_choices(es_answer *answer)

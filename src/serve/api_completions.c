@@ -64,15 +64,37 @@ static bool parse_prompts(const es_api_context *context, json_t *root, es_call *
     return true;
 }
 
+/* A text as it was sent, whatever the tokenizer made of it; numbers by what they say. */
+static bool add_echo(const es_api_context *context, const json_t *value, es_prompt *prompt, es_api_error *error)
+{
+    const es_backend *backend = context->backend;
+    if (!backend->info(backend->self)->has_tokenizer)
+        return es_api_refuse(error, "echo", "this model has no tokenizer, so a prompt cannot be written out");
+    if (json_is_string(value)) es_text_append(&prompt->text, json_string_value(value), json_string_length(value));
+    for (size_t i = 0; !json_is_string(value) && i < prompt->count; i++) {
+        size_t bytes = 0;
+        const char *piece = backend->piece(backend->self, prompt->tokens[i], &bytes);
+        if (piece) es_text_append(&prompt->text, piece, bytes);
+    }
+    return !prompt->text.failed || no_memory(error);
+}
+
 bool es_completions_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
 {
     json_t *echo = es_json_member(root, "echo");
-    if (echo && !json_is_false(echo)) return es_api_refuse(error, "echo", "echo is not supported yet");
+    if (echo && !json_is_boolean(echo)) return es_api_refuse(error, "echo", "echo must be true or false");
+    if (json_is_true(echo) && call->request.logprobs)
+        return es_api_refuse(error, "echo", "echo cannot be combined with logprobs: those of a prompt are not computed here");
     json_t *suffix = es_json_member(root, "suffix");
     if (suffix && !(json_is_string(suffix) && json_string_length(suffix) == 0))
         return es_api_refuse(error, "suffix", "suffix is not supported: the model writes forward only");
     json_t *best = es_json_member(root, "best_of");
     if (best && !(json_is_integer(best) && json_integer_value(best) == call->n))
         return es_api_refuse(error, "best_of", "best_of is not supported unless it equals n");
-    return parse_prompts(context, root, call, error);
+    if (!parse_prompts(context, root, call, error)) return false;
+    const json_t *value = es_json_member(root, "prompt"), *first = json_array_get(value, 0);
+    const bool several = json_is_string(first) || json_is_array(first);
+    for (size_t p = 0; json_is_true(echo) && p < call->prompt_count; p++)
+        if (!add_echo(context, several ? json_array_get(value, p) : value, &call->prompts[p], error)) return false;
+    return true;
 }

@@ -175,7 +175,10 @@ es_request es_call_request(const es_call *call, size_t choice)
 
 void es_call_free(es_call *call)
 {
-    for (size_t p = 0; p < call->prompt_count; p++) free(call->prompts[p].tokens);
+    for (size_t p = 0; p < call->prompt_count; p++) {
+        free(call->prompts[p].tokens);
+        es_text_free(&call->prompts[p].text);
+    }
     free(call->prompts);
     free(call->bias);
     json_decref(call->tools);

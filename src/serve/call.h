@@ -53,6 +53,7 @@ typedef struct es_api_context {
 typedef struct es_prompt {
     es_token *tokens;
     size_t count;
+    es_text text; /**< what it says, where the answer begins with it (echo) */
 } es_prompt;
 
 /** A call. Choice c of prompt p is number p·n + c. */

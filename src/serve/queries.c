@@ -35,7 +35,7 @@ static bool encode(const es_api_context *context, const char *text, size_t bytes
 static json_t *count_tokens(const es_api_context *context, json_t *root, es_api_error *error)
 {
     char *text;
-    es_prompt prompt = {NULL, 0};
+    es_prompt prompt = {.tokens = NULL};
     if (!render(context, ES_CALL_COUNT_TOKENS, root, &text, error)) return NULL;
     const bool encoded = encode(context, text, strlen(text), ES_ENCODE_SPECIAL, &prompt, error);
     free(text);
@@ -86,7 +86,7 @@ static json_t *tokenize(const es_api_context *context, json_t *root, es_api_erro
     if (!read_flag(root, "add_special", &add, error) || !read_flag(root, "parse_special", &parse, error) ||
         !read_flag(root, "with_pieces", &pieces, error))
         return NULL;
-    es_prompt prompt = {NULL, 0};
+    es_prompt prompt = {.tokens = NULL};
     const unsigned flags = (add ? ES_ENCODE_BOS : 0u) | (parse ? ES_ENCODE_SPECIAL : 0u);
     if (!encode(context, json_string_value(content), json_string_length(content), flags, &prompt, error)) return NULL;
     json_t *tokens = json_array();

@@ -254,6 +254,23 @@ static void completions_answer_every_prompt_n_times(void **state)
     free(reply);
 }
 
+/* With echo an answer begins with its prompt: a text as it came, numbers by what they say. */
+static void completions_repeat_their_prompt_when_asked_to(void **state)
+{
+    (void)state;
+    start();
+    char *reply = post("/v1/completions", "{\"prompt\":[\"A \\u00e9\",\"B\"],\"n\":2,\"max_tokens\":2,\"echo\":true}");
+    assert_int_equal(count(reply, "\"text\":\"A \xC3\xA9" "ab\""), 2);
+    assert_int_equal(count(reply, "\"text\":\"Bab\""), 2);
+    free(reply);
+    reply = post("/v1/completions", "{\"prompt\":[120,121],\"max_tokens\":0,\"echo\":true}");
+    expect(reply, "\"text\":\"xy\"");
+    free(reply);
+    reply = post("/v1/completions", "{\"prompt\":\"Q\",\"max_tokens\":1,\"echo\":true,\"stream\":true}");
+    expect(reply, "\"text\":\"Qa\"");
+    free(reply);
+}
+
 static void many_streams_at_once_are_all_whole(void **state)
 {
     (void)state;
@@ -559,6 +576,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_chat_is_answered_whole, prepare, finish),
         cmocka_unit_test_setup_teardown(a_stream_has_one_event_per_token, prepare, finish),
         cmocka_unit_test_setup_teardown(completions_answer_every_prompt_n_times, prepare, finish),
+        cmocka_unit_test_setup_teardown(completions_repeat_their_prompt_when_asked_to, prepare, finish),
         cmocka_unit_test_setup_teardown(many_streams_at_once_are_all_whole, prepare, finish),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_stops_its_work, prepare, finish),
         cmocka_unit_test_setup_teardown(a_reader_that_stalls_is_dropped_alone, prepare, finish),
