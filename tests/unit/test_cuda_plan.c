@@ -133,6 +133,19 @@ static int32_t check_plan(const es_cuda_attn_plan *plan, int32_t keys_most)
     return largest;
 }
 
+/* A block's first copies read page numbers that the plan carries. */
+static void check_pages(const es_cuda_attn_plan *plan, const int32_t *pages)
+{
+    const es_cuda_attn_block *block = (const es_cuda_attn_block *)(plan + 1);
+    for (int32_t b = 0; b < plan->blocks; b++) {
+        const es_cuda_attn_piece *piece = &block[b].first;
+        const int32_t first = piece->from * ES_CUDA_ATTN_PARTITION;
+        for (int32_t i = first;
+             piece->from < piece->to && i < first + ES_CUDA_ATTN_PARTITION && i < piece->start + piece->tokens; i++)
+            assert_int_equal(block[b].page[i / plan->page - first / plan->page], pages[piece->first_page + i / plan->page]);
+    }
+}
+
 static int32_t plan_and_check(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans, int32_t blocks,
                               int32_t unit)
 {
@@ -141,15 +154,23 @@ static int32_t plan_and_check(const es_cuda_attn_shape *shape, const es_cuda_att
         limits.rows += span[s].rows;
         if (span[s].start + span[s].rows > limits.context) limits.context = span[s].start + span[s].rows;
     }
+    int32_t most_pages = 0;
+    for (int32_t i = 0; i < spans; i++) {
+        const int32_t last = span[i].first_page + (span[i].start + span[i].rows - 1) / shape->page;
+        if (last >= most_pages) most_pages = last + 1;
+    }
+    int32_t *pages = malloc((size_t)most_pages * sizeof *pages);
+    for (int32_t i = 0; i < most_pages; i++) pages[i] = 3 * i + 1;
     void *scratch = malloc((size_t)es_cuda_attn_items(shape, &limits) * sizeof(es_plan_item));
     const size_t most = es_cuda_attn_plan_bytes(shape, &limits);
     es_cuda_attn_plan *plan = malloc(most);
-    const size_t bytes = es_cuda_attn_plan_write(shape, span, spans, blocks, unit, scratch, plan);
+    const size_t bytes = es_cuda_attn_plan_write(shape, span, spans, pages, blocks, unit, scratch, plan);
     assert_in_range(bytes, sizeof *plan, most);
     assert_in_range(plan->nodes, 0, es_cuda_attn_nodes(shape, &limits));
     const int32_t largest = check_plan(plan, limits.context);
+    check_pages(plan, pages);
     if (unit == 0) assert_int_equal(plan->splits, 0);
-    free(plan), free(scratch);
+    free(plan), free(scratch), free(pages);
     return largest;
 }
 
@@ -206,14 +227,14 @@ static void impossible_shapes_are_refused(void **state)
     const es_cuda_attn_span span = {.rows = 1, .start = 5}, empty = {.rows = 0}, before = {.rows = 1, .start = -1};
     es_cuda_attn_shape shape = hybrid;
     shape.row_tile = 4; /* a group of 8 */
-    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, 4, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, NULL, 4, 1, scratch, plan), 0);
     shape = hybrid, shape.kv_heads = 3;
-    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, 4, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, NULL, 4, 1, scratch, plan), 0);
     shape = hybrid, shape.page = 24;
-    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, 4, 1, scratch, plan), 0);
-    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &span, 1, 0, 1, scratch, plan), 0);
-    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &empty, 1, 4, 1, scratch, plan), 0);
-    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &before, 1, 4, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&shape, &span, 1, NULL, 4, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &span, 1, NULL, 0, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &empty, 1, NULL, 4, 1, scratch, plan), 0);
+    assert_int_equal(es_cuda_attn_plan_write(&hybrid, &before, 1, NULL, 4, 1, scratch, plan), 0);
 }
 
 int main(void)

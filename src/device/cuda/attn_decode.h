@@ -2,11 +2,12 @@
  *
  *   es_cuda_attn_plan_write(...)              // attn_plan.h: host, every step; copied to the device with the step's data
  *   es_cuda_decode call = {.shape = ..., .plan = device_plan, ...};
- *   es_cuda_decode_setup(&call);              // once, when the engine opens: picks the kernel, makes its tensor maps
+ *   es_cuda_decode_setup(&call);              // once, when the engine opens: picks the kernel and how it runs
  *   es_cuda_decode_launch(&call, stream);       // every layer of every step, also under graph capture
  *
- * The cache of a layer: page → KV head → position in the page → channel; the key at a position starts at element
- * pages[position / page] · kv_heads · page · head_dim + (kv_head · page + position % page) · head_dim, keys and values apart.
+ * The cache of a layer: page → KV head → position in the page → channel; channel c at a position is element
+ * pages[position / page] · kv_heads · page · head_dim + (kv_head · page + position % page) · head_dim +
+ * es_cuda_attn_channel(head_dim, bf16, position, c), keys and values apart.
  *
  * Same bits: an answer depends on a sequence's queries, keys and values alone, not on the plan, the number of blocks, the
  * page size, the company, row_tile or the launch mode. The fold: partitions of 128 keys at absolute positions, in two tiles of
@@ -39,10 +40,11 @@ typedef enum es_cuda_decode_finish {
 /** How the tuned kernel runs. Zeros take what was measured to be best; nothing here changes a bit of an answer, except
  *  `loose`, which exists to measure what the promise costs. */
 typedef struct es_cuda_decode_tuning {
-    int32_t stages; /**< tiles of keys or values in flight */
-    bool copy16;    /**< 16-byte asynchronous copies (sm_80) instead of the bulk tensor copies of sm_90 */
-    bool loose;     /**< merge a block's partitions as they come: faster at best, and other bits for every plan */
-    bool overlap;   /**< programmatic launch: start while the kernel before drains (it must be waited for: it is) */
+    int32_t stages; /**< tiles of keys or values in flight, 4 or more; 0: a good number */
+    bool copy16;    /**< 16-byte asynchronous copies (sm_80) where the bulk copies of sm_90 would serve */
+    bool keep;      /**< let keys and values push other things out of the second-level cache */
+    bool loose;     /**< merge a block's partitions as they come: other bits for every plan. Only in measuring builds */
+    bool overlap;   /**< programmatic launch: start while the kernel before drains, and wait for it before reading */
     es_cuda_decode_finish finish;
 } es_cuda_decode_tuning;
 
@@ -62,21 +64,23 @@ typedef struct es_cuda_decode {
     float *out;      /**< [rows][query_heads · head_dim], or NULL */
     uint16_t *out16; /**< the same as bf16, row r at r · out16_stride, or NULL */
     int64_t out16_stride;
-    void *workspace; /**< es_cuda_decode_workspace() bytes, zeroed once when it was allocated */
+    void *workspace; /**< es_cuda_decode_workspace() bytes, made ready by es_cuda_decode_clear() */
     es_cuda_decode_tuning tuning;
 
     /* Filled in by es_cuda_decode_setup(). */
     int32_t kernel; /**< row of the table of kernels; −1: the plain one */
     int32_t shared_bytes;
-    uint64_t k_map[16 + 8], v_map[16 + 8]; /**< tensor maps, aligned to 64 bytes where they are used */
+    int32_t near; /**< heights of a block's stack in shared memory */
 } es_cuda_decode;
 
 /** Blocks of a launch that fill the current device: limits.blocks where nothing else is wanted. */
 int32_t es_cuda_decode_blocks(const es_cuda_attn_shape *shape, es_cuda_float cache_type);
-/** Bytes of device memory for partials: bounded by blocks and the tree's height. Zero them once. One launch at a time. */
+/** Bytes of device memory for partials: bounded by blocks and the tree's height. One launch at a time. */
 size_t es_cuda_decode_workspace(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
-/** Check the call, choose its kernel on the current device and make what it needs. NULL, or what is wrong. */
+/** Check the call, choose its kernel on the current device and what it runs with. NULL, or what is wrong. */
 const char *es_cuda_decode_setup(es_cuda_decode *call);
+/** Make the workspace ready: once, and again after a launch that failed. */
+const char *es_cuda_decode_clear(const es_cuda_decode *call, struct CUstream_st *stream);
 /** Launch on a stream. NULL, or what the driver says. Allocates nothing, waits for nothing. */
 const char *es_cuda_decode_launch(const es_cuda_decode *call, struct CUstream_st *stream);
 

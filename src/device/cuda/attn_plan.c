@@ -43,7 +43,8 @@ int64_t es_cuda_attn_nodes(const es_cuda_attn_shape *shape, const es_cuda_attn_l
 size_t es_cuda_attn_plan_bytes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits)
 {
     return sizeof(es_cuda_attn_plan) + (size_t)limits->blocks * (sizeof(es_cuda_attn_block) + sizeof(es_cuda_attn_split)) +
-           (size_t)(es_cuda_attn_items(shape, limits) + limits->blocks) * sizeof(es_cuda_attn_piece);
+           (size_t)(es_cuda_attn_items(shape, limits) + limits->blocks) * sizeof(es_cuda_attn_piece) +
+           (size_t)es_cuda_attn_nodes(shape, limits) * sizeof(int32_t);
 }
 
 /* Calls back for every item in order: spans, KV heads, query tiles. */
@@ -100,6 +101,7 @@ typedef struct writer {
     es_cuda_attn_piece *more;
     es_plan_list list;
     int64_t unit;
+    bool loose;                          /* pieces publish one node each */
     int32_t splits, pieces, nodes, used; /* used: blocks that have a piece already */
 } writer;
 
@@ -145,7 +147,7 @@ static int32_t share_item(writer *w, int32_t worker, int32_t index, const es_cud
         worker = worker_at(w, worker, index, from, whole->to, &to);
         es_cuda_attn_piece piece = *whole;
         piece.split = split, piece.from = from, piece.to = to, piece.part = part, piece.parts = parts;
-        piece.node = w->nodes, piece.nodes = split < 0 ? 0 : cover(from, to, NULL);
+        piece.node = w->nodes, piece.nodes = split < 0 ? 0 : w->loose ? 1 : cover(from, to, NULL);
         w->nodes += piece.nodes;
         give(w, worker, &piece);
     }
@@ -153,21 +155,26 @@ static int32_t share_item(writer *w, int32_t worker, int32_t index, const es_cud
 }
 
 /* The merge list of a split item: which slots hold the nodes that begin in each of its equal subtrees. */
-static void list_nodes(es_cuda_attn_split *split, const es_cuda_attn_piece *piece, int32_t partitions)
+static void list_nodes(es_cuda_attn_split *split, const es_cuda_attn_piece *piece, int32_t partitions, bool loose,
+                       int32_t *place)
 {
-    int32_t place[64], shift = 0;
+    int32_t shift = 0;
     while ((ES_CUDA_ATTN_GROUPS << shift) < partitions) shift++;
     if (piece->part == 0) {
-        *split = (es_cuda_attn_split){
-            .kv_head = piece->kv_head, .first_row = piece->first_row, .tokens = piece->tokens, .parts = piece->parts};
+        *split = (es_cuda_attn_split){.top = shift,
+                                      .kv_head = piece->kv_head,
+                                      .first_row = piece->first_row,
+                                      .tokens = piece->tokens,
+                                      .parts = piece->parts};
         for (int32_t g = 0; g <= ES_CUDA_ATTN_GROUPS; g++) split->group[g] = piece->node;
     }
-    const int32_t count = cover(piece->from, piece->to, place);
+    const int32_t count = loose ? 1 : cover(piece->from, piece->to, place);
+    if (loose) *place = piece->from * 32;
     for (int32_t i = 0; i < count; i++)
         for (int32_t g = (place[i] / 32 >> shift) + 1; g <= ES_CUDA_ATTN_GROUPS; g++) split->group[g] = piece->node + i + 1;
 }
 
-static void write_splits(const writer *w, es_cuda_attn_split *split)
+static void write_splits(const writer *w, es_cuda_attn_split *split, int32_t *place)
 {
     const es_plan_item *item = w->list.items;
     int32_t index = -1;
@@ -177,13 +184,30 @@ static void write_splits(const writer *w, es_cuda_attn_split *split)
         for (int32_t i = block->next - 1; i < block->last; i++) {
             const es_cuda_attn_piece *piece = i < block->next ? &block->first : &w->more[i];
             if (piece->part == 0) index++;
-            if (piece->split >= 0) list_nodes(&split[piece->split], piece, item[index].partitions);
+            if (piece->split >= 0)
+                list_nodes(&split[piece->split], piece, item[index].partitions, w->loose, place + piece->node);
         }
     }
 }
 
-size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans, int32_t blocks,
-                               int32_t unit, void *scratch, void *plan)
+/* Shows every block the pages of its first partition. */
+static void carry_pages(const writer *w, const int32_t *pages)
+{
+    const int32_t page = w->head->page;
+    for (int32_t b = 0; b < w->head->blocks; b++) {
+        es_cuda_attn_block *block = &w->block[b];
+        const es_cuda_attn_piece *piece = &block->first;
+        for (int32_t i = 0; i < 8; i++) block->page[i] = -1;
+        const int32_t begin = piece->from * ES_CUDA_ATTN_PARTITION, keys = piece->start + piece->tokens;
+        const int32_t end = begin + ES_CUDA_ATTN_PARTITION < keys ? begin + ES_CUDA_ATTN_PARTITION : keys;
+        if (!pages || piece->from == piece->to) continue;
+        for (int32_t i = begin / page; i <= (end - 1) / page; i++)
+            block->page[i - begin / page] = pages[piece->first_page + i];
+    }
+}
+
+size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans,
+                               const int32_t *pages, int32_t blocks, int32_t unit, void *scratch, void *plan)
 {
     if (!is_possible(shape) || blocks < 1) return 0;
     for (int32_t s = 0; s < spans; s++)
@@ -202,7 +226,9 @@ size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_at
     writer w = {
         .head = head,
         .block = (es_cuda_attn_block *)(head + 1),
-        .unit = unit,
+
+        .unit = unit < 0 ? -unit : unit,
+        .loose = unit < 0,
         .list = {.items = items, .stride = sizeof *items, .count = count, .cost = cost, .workers = blocks}
     };
     w.more = (es_cuda_attn_piece *)(w.block + blocks);
@@ -213,6 +239,8 @@ size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_at
         worker = share_item(&w, worker, index, &piece);
     head->more = w.pieces, head->splits = w.splits, head->nodes = w.nodes;
     es_cuda_attn_split *split = (es_cuda_attn_split *)(w.more + w.pieces);
-    write_splits(&w, split);
-    return (size_t)((char *)(split + w.splits) - (char *)plan);
+    int32_t *place = (int32_t *)(split + w.splits);
+    write_splits(&w, split, place);
+    carry_pages(&w, pages);
+    return (size_t)((char *)(place + w.nodes) - (char *)plan);
 }

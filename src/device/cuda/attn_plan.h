@@ -13,11 +13,18 @@
 #ifndef ES_CUDA_ATTN_PLAN_H
 #define ES_CUDA_ATTN_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#ifdef __CUDACC__
+#define ES_CUDA_BOTH __host__ __device__
+#else
+#define ES_CUDA_BOTH
 #endif
 
 #define ES_CUDA_ATTN_PARTITION 128 /* keys of a leaf */
@@ -54,6 +61,8 @@ typedef struct es_cuda_attn_piece {
 typedef struct es_cuda_attn_block {
     es_cuda_attn_piece first; /**< nothing when from = to */
     int32_t next, last;       /**< more[next … last) */
+    int32_t page[8]; /**< page numbers of the first piece's first partition, when the planner was shown the block tables; else
+                        −1 */
     int32_t unused[2];
 } es_cuda_attn_block;
 
@@ -62,10 +71,12 @@ typedef struct es_cuda_attn_split {
     int32_t kv_head, first_row, tokens;
     int32_t parts;                          /**< pieces that publish */
     int32_t group[ES_CUDA_ATTN_GROUPS + 1]; /**< nodes of subtree g: slots [group[g], group[g + 1]) */
-    int32_t unused[3];
+    int32_t top;                            /**< height of a subtree's root */
+    int32_t unused[2];
 } es_cuda_attn_split;
 
-/** How a plan begins. Behind it: es_cuda_attn_block[blocks], es_cuda_attn_piece more[], es_cuda_attn_split[splits]. */
+/** How a plan begins. Behind it: es_cuda_attn_block[blocks], es_cuda_attn_piece more[], es_cuda_attn_split[splits], and for
+ * every node its place in the tree: start · 32 + height. */
 typedef struct es_cuda_attn_plan {
     int32_t blocks, more, splits, nodes;
     int32_t row_tile, page;
@@ -80,6 +91,13 @@ typedef struct es_cuda_attn_limits {
     int32_t context; /**< most tokens of a sequence, below 2^26 */
 } es_cuda_attn_limits;
 
+/** Where a channel stands in its row of the cache. Rows of bf16 whose length is a multiple of 64 keep their eight-channel
+ * chunks permuted by the position: so copied as they are they meet no bank of shared memory twice. */
+ES_CUDA_BOTH static inline int32_t es_cuda_attn_channel(int32_t head_dim, bool bf16, int64_t position, int32_t channel)
+{
+    return bf16 && head_dim % 64 == 0 ? channel ^ (int32_t)(position & 7) * 8 : channel;
+}
+
 /** Most items of a step. */
 int64_t es_cuda_attn_items(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
 /** Bytes that the largest plan takes. */
@@ -87,12 +105,13 @@ size_t es_cuda_attn_plan_bytes(const es_cuda_attn_shape *shape, const es_cuda_at
 /** Nodes that the largest plan publishes: bounded by blocks and the tree's height, whatever the number of keys. */
 int64_t es_cuda_attn_nodes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
 
-/** Write a plan. `unit`: cuts fall on multiples of so many partitions (a power of two); 0: items are never split (V1).
- *  `scratch` holds es_cuda_attn_items() es_plan_item's, `plan` es_cuda_attn_plan_bytes(). Returns the bytes written, or 0
- *  when the shape is impossible: heads that don't divide, a group that is larger than row_tile, a page that is no multiple
- *  of 16, a span without rows. */
-size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans, int32_t blocks,
-                               int32_t unit, void *scratch, void *plan);
+/** Write a plan. `pages`: the step's block tables on the host, or NULL (then a block's first copies wait for them). `unit`:
+ * cuts fall on multiples of so many partitions (a power of two); 0: items are never split (V1); negative: as its absolute
+ * value, but every piece publishes one node, for loose merging. `scratch` holds es_cuda_attn_items() es_plan_item's, `plan`
+ * es_cuda_attn_plan_bytes(). Returns the bytes written, or 0 when the shape is impossible: heads that don't divide, a group
+ * that is larger than row_tile, a page that is no multiple of 16, a span without rows. */
+size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans,
+                               const int32_t *pages, int32_t blocks, int32_t unit, void *scratch, void *plan);
 
 #ifdef __cplusplus
 }

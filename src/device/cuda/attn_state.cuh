@@ -1,0 +1,84 @@
+/* attn_state.cuh: what a launch hands its kernels, and the places where partials are left. */
+#ifndef ES_CUDA_ATTN_STATE_CUH
+#define ES_CUDA_ATTN_STATE_CUH
+
+#include <stdint.h>
+
+#include "device/cuda/attn_decode.h"
+#include "device/cuda/attn_leaf.cuh"
+
+/* Lives in the kernel's parameters. */
+typedef struct es_attn_args {
+    const void *k, *v;
+    const es_cuda_attn_plan *plan;
+    const int32_t *pages;
+    const void *q;
+    const float *gate;
+    int64_t gate_stride, gate_head_stride;
+    float *out;
+    uint16_t *out16;
+    int64_t out16_stride;
+    float *node_o;     /* [nodes][row_tile][head_dim] */
+    float2 *node_ml;   /* [nodes][row_tile][slices]: each reader has its own */
+    float *stack;      /* [blocks][heights][...]: what waits for its right sibling, private to a block */
+    int32_t *counter;  /* [blocks][2] pieces about to be visible, pieces done with the finish */
+    int32_t query_heads, kv_heads, group, head_dim, page, row_tile, heights;
+    int32_t box;       /* rows of a copy: they lie side by side in a page */
+    int32_t stages;
+    int32_t near;      /* heights of the stack that fit into shared memory, the lowest ones */
+    bool q_bf16, once, fused;
+} es_attn_args;
+
+/* Channels of a task of the finish, and how many of them make a row. */
+#define ES_ATTN_TASK 32
+
+static inline __host__ __device__ int32_t es_attn_slices(int32_t head_dim)
+{
+    return (head_dim + ES_ATTN_TASK - 1) / ES_ATTN_TASK;
+}
+
+/* Floats of one height of a block's stack: o, m and l of every row. */
+static inline __host__ __device__ int64_t es_attn_stack_floats(int32_t row_tile, int32_t head_dim)
+{
+    return (int64_t)row_tile * (head_dim + 128); /* up to 256 threads keep m and l of two rows in every eight */
+}
+
+/* Where a query row of an item begins, in elements of q; −1 for rows that only fill the tile. */
+static __device__ __forceinline__ int64_t es_attn_query_row(const es_attn_args &a, const es_cuda_attn_piece &piece, int row)
+{
+    if (row >= piece.tokens * a.group) return -1;
+    return ((int64_t)(piece.first_row + row / a.group) * a.query_heads + piece.kv_head * a.group + row % a.group) * a.head_dim;
+}
+
+/* Writes o / l · σ(gate) of one channel. */
+static __device__ __forceinline__ void es_attn_write(const es_attn_args &a, int32_t kv_head, int32_t first_row, int row, int channel,
+                                                     float o, float inverse)
+{
+    const int64_t r = first_row + row / a.group, head = kv_head * a.group + row % a.group;
+    float value = __fmul_rn(o, inverse);
+    if (a.gate) value = __fmul_rn(value, es_attn_sigmoid(a.gate[r * a.gate_stride + head * a.gate_head_stride + channel]));
+    if (a.out) a.out[(r * a.query_heads + head) * a.head_dim + channel] = value;
+    if (a.out16) ((__nv_bfloat16 *)a.out16)[r * a.out16_stride + head * a.head_dim + channel] = __float2bfloat16_rn(value);
+}
+
+/* Piece i of a block; false after the last one. */
+static __device__ __forceinline__ bool es_attn_piece_at(const es_attn_args &a, int i, es_cuda_attn_piece &piece)
+{
+    const es_cuda_attn_block *blocks = (const es_cuda_attn_block *)(a.plan + 1), *block = &blocks[blockIdx.x];
+    if (i == 0) piece = block->first;
+    else if (block->next + i - 1 < block->last) piece = ((const es_cuda_attn_piece *)(blocks + gridDim.x))[block->next + i - 1];
+    else return false;
+    return piece.from < piece.to;
+}
+
+/* Nodes travel without fences: every word says itself whether it is there. Nobody writes this pattern (a NaN that arithmetic
+ * doesn't make): it is what the workspace is filled with, and what a reader leaves behind for the next launch. */
+#define ES_ATTN_NOTHING 0xFFFFFFFFu
+
+static __device__ __forceinline__ void es_attn_leave(float *at, float value)
+{
+    const uint32_t bits = __float_as_uint(value) == ES_ATTN_NOTHING ? 0x7FFFFFFFu : __float_as_uint(value);
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(bits) : "memory");
+}
+
+#endif
