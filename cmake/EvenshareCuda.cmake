@@ -25,11 +25,16 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
       DEPENDS ${source} DEPFILE ${object}.d COMMENT "Compiling ${shown}" VERBATIM)
     list(APPEND ES_CUDA_OBJECTS ${object})
   endforeach()
-  set(ES_CUDA_C ${CMAKE_BINARY_DIR}/cuda/dtype.o)
-  add_custom_command(OUTPUT ${ES_CUDA_C}
-    COMMAND ${CMAKE_C_COMPILER} -std=c11 -O2 -fPIC -fvisibility=hidden -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
-            -c ${CMAKE_SOURCE_DIR}/src/device/dtype.c -o ${ES_CUDA_C}
-    DEPENDS ${CMAKE_SOURCE_DIR}/src/device/dtype.c COMMENT "Compiling src/device/dtype.c for the CUDA backend" VERBATIM)
+  set(ES_CUDA_C "") # what it needs of the program's own sources
+  foreach(source src/device/dtype.c src/device/cuda/attn_plan.c src/share/plan.c src/share/share.c)
+    get_filename_component(name ${source} NAME_WE)
+    set(object ${CMAKE_BINARY_DIR}/cuda/${name}_c.o)
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${CMAKE_C_COMPILER} -std=c11 -O2 -fPIC -fvisibility=hidden -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
+              -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
+      DEPENDS ${CMAKE_SOURCE_DIR}/${source} DEPFILE ${object}.d COMMENT "Compiling ${source} for the CUDA backend" VERBATIM)
+    list(APPEND ES_CUDA_C ${object})
+  endforeach()
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
   set(ES_CUDA_LIBRARY ${CMAKE_BINARY_DIR}/libevenshare_cuda.so)
   add_custom_command(OUTPUT ${ES_CUDA_LIBRARY}
