@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "device/cuda/load.h"
 #include "evenshare/share.h"
 #include "share/pool.h"
 
@@ -79,6 +80,19 @@ es_status es_bench_limits(int threads, es_limits *limits)
                               ? limits->peak[k - 1] /* the same loop: the same figure */
                               : measure_loop(&m, &loops.peak[k], workers);
     es_pool_close(m.pool);
+    return ES_OK;
+}
+
+es_status es_bench_limits_of(es_device_kind kind, int threads, es_limits *limits)
+{
+    if (kind != ES_DEVICE_CUDA) return es_bench_limits(threads, limits);
+    const es_cuda_api *api;
+    es_cuda_limits gpu;
+    ES_TRY(es_cuda_load(&api));
+    ES_TRY(api->limits(&gpu));
+    /* Attention and the recurrence of a GPU are bound by reading: they are counted with the matrix peak, too. */
+    const es_peak peak = {gpu.bf16_flops, "mma.sync bf16"};
+    *limits = (es_limits){.threads = gpu.multiprocessors, .read_bytes = gpu.read_bytes, .peak = {peak, peak, {0, ""}}};
     return ES_OK;
 }
 

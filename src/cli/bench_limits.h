@@ -6,9 +6,12 @@
 
 #include "base/error.h"
 #include "device/cpu/limits.h"
+#include "evenshare/engine.h"
 
 /** All of it, with `threads` workers; takes about a second. */
 es_status es_bench_limits(int threads, es_limits *limits);
+/** The same of a resolved kind of device: a GPU's workers are its multiprocessors. */
+es_status es_bench_limits_of(es_device_kind kind, int threads, es_limits *limits);
 /** "f32", "bf16", "int8". */
 const char *es_limit_name(es_limit_kind kind);
 json_t *es_bench_limits_json(const es_limits *limits);

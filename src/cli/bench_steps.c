@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/bench.h"
@@ -12,12 +13,13 @@
 #include "cli/bench_rig.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
+#include "model/random_model.h"
 
 enum { MOST_RUNS = 1000 };
 
 typedef struct settings {
     es_model_settings model;
-    const char *depth, *numeric, *attention, *device;
+    const char *depth, *numeric, *attention, *device, *shape, *type;
     int64_t threads, tokens, chunk, sequences, runs, page;
     bool json;
 } settings;
@@ -29,6 +31,9 @@ typedef struct settings {
          .help = "threads that compute [the CPUs this process may use]"},                                                   \
         {"device", 0, ES_OPTION_CHOICE, "auto|cpu|cuda", offsetof(settings, device), .fallback = "auto",                    \
          .environment = "ES_DEVICE", .help = "where to compute"},                                                           \
+        {"shape", 0, ES_OPTION_TEXT, "SHAPE", offsetof(settings, shape),                                                    \
+         .help = "random weights in a published shape instead of a model (bench make-model lists them); a GPU makes its own"}, \
+        {"type", 0, ES_OPTION_TEXT, "TYPE", offsetof(settings, type), .fallback = "q8_0", .help = "of its matrices"},       \
         {"numeric", 0, ES_OPTION_TEXT, "MODE", offsetof(settings, numeric), .help = "auto, f32, bf16 or int8 [auto]"},      \
         {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", offsetof(settings, attention), .fallback = "auto",                 \
          .help = "who walks a long sequence"},                                                                              \
@@ -209,6 +214,21 @@ static es_status run_rows(const run *r, const es_model *model, es_rig *rig)
     return ES_OK;
 }
 
+/* A model of a published shape in a temporary file, which is gone when the model is closed. */
+static es_status open_shape(const settings *s, bool outline, es_model **model)
+{
+    const es_model_shape *shape = es_model_shape_find(s->shape);
+    if (!shape) return es_fail(ES_INVALID, "--shape %s: %s are", s->shape, es_model_shape_list());
+    const char *folder = getenv("TMPDIR");
+    char path[512];
+    if (snprintf(path, sizeof path, "%s/evenshare-bench-%d.gguf", folder ? folder : "/tmp", (int)getpid()) >= (int)sizeof path)
+        return es_fail(ES_INVALID, "TMPDIR: the path is too long");
+    es_status status = outline ? es_random_model_outline(shape, s->type, path) : es_random_model_write(shape, s->type, 1, path);
+    if (status == ES_OK) status = es_model_open(path, model);
+    unlink(path);
+    return status;
+}
+
 static es_status run_model(run *r)
 {
     const settings *s = r->settings;
@@ -223,9 +243,10 @@ static es_status run_model(run *r)
     sizes.attention = strcmp(s->attention, "v1") == 0 ? ES_ATTENTION_V1
                       : strcmp(s->attention, "v2") == 0 ? ES_ATTENTION_V2 : ES_ATTENTION_AUTO;
     es_model *model;
-    ES_TRY(es_model_open(s->model.path, &model));
+    sizes.random_weights = s->shape && sizes.device == ES_DEVICE_CUDA;
+    ES_TRY(s->shape ? open_shape(s, sizes.random_weights, &model) : es_model_open(s->model.path, &model));
     es_rig rig;
-    es_status status = es_bench_limits(sizes.threads, &r->limits);
+    es_status status = es_bench_limits_of(sizes.device, sizes.threads, &r->limits);
     if (status == ES_OK) status = es_rig_open(model, &sizes, &rig);
     if (status == ES_OK) {
         status = run_rows(r, model, &rig);

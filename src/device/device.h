@@ -37,7 +37,7 @@ typedef struct es_device_info {
     es_numeric numeric;
     int threads;
     size_t workspace;            /**< bytes allocated for steps */
-    uint64_t meetings;           /**< barriers that its workers have passed so far */
+    uint64_t meetings;           /**< barriers that its workers have passed so far; of a GPU: kernels launched */
 } es_device_info;
 
 /** The functions a device fills in. */

@@ -107,6 +107,19 @@ void es_gguf_put_tensor(es_gguf_writer *w, const char *name, es_dtype type, int6
     w->data += (es_dtype_bytes(type, columns * (rows ? rows : 1)) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+void es_gguf_put_matrices(es_gguf_writer *w, const char *name, es_dtype type, int64_t count, int64_t rows, int64_t columns)
+{
+    w->tensors++;
+    put_string(w, name);
+    put_u32(w, 3);
+    put_u64(w, (uint64_t)columns);
+    put_u64(w, (uint64_t)rows);
+    put_u64(w, (uint64_t)count);
+    put_u32(w, (uint32_t)es_dtype_get_info(type)->gguf_type);
+    put_u64(w, w->data);
+    w->data += (es_dtype_bytes(type, columns * rows * count) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 void es_gguf_write_head(FILE *file, es_gguf_describe_fn describe, void *user, es_gguf_writer *w)
 {
     *w = (es_gguf_writer){0};
@@ -123,6 +136,15 @@ void es_gguf_write_head(FILE *file, es_gguf_describe_fn describe, void *user, es
 void es_gguf_write_data(es_gguf_writer *w, const void *data, size_t bytes)
 {
     put(w, data, bytes);
+}
+
+/* The last byte is written, so that the file is as long as it says. */
+void es_gguf_write_hole(es_gguf_writer *w, size_t bytes)
+{
+    if (!bytes || !w->file) return;
+    if (fseeko(w->file, (off_t)(bytes - 1), SEEK_CUR) != 0) w->failed = true;
+    w->position += bytes - 1;
+    put(w, "", 1);
 }
 
 void es_gguf_write_pad(es_gguf_writer *w)

@@ -47,8 +47,12 @@ void es_gguf_put_item(es_gguf_writer *w, const char *text);
 void es_gguf_put_integer(es_gguf_writer *w, int32_t value);
 /** A tensor [rows][columns]; rows = 0: a vector of `columns`. */
 void es_gguf_put_tensor(es_gguf_writer *w, const char *name, es_dtype type, int64_t rows, int64_t columns);
+/** One of three dimensions: `count` matrices [rows][columns]. */
+void es_gguf_put_matrices(es_gguf_writer *w, const char *name, es_dtype type, int64_t count, int64_t rows, int64_t columns);
 
 void es_gguf_write_data(es_gguf_writer *w, const void *data, size_t bytes);
+/** Bytes that read as zero and take no room on the disk, where the file system can do that. */
+void es_gguf_write_hole(es_gguf_writer *w, size_t bytes);
 /** Fill up to the next tensor's place. */
 void es_gguf_write_pad(es_gguf_writer *w);
 

@@ -15,13 +15,15 @@
 #include "model/random_tokenizer.h"
 
 static const es_model_shape shapes[] = {
-    {"qwen3.5-0.8b", "qwen35", "qwen35", 1024, 24, 3584, 8, 2, 256, 64, 16, 16, 128, 248320, 262144, 1e7f, true},
-    {"qwen3.5-2b", "qwen35", "qwen35", 2048, 24, 6144, 8, 2, 256, 64, 16, 16, 128, 248320, 262144, 1e7f, true},
-    {"qwen3.5-4b", "qwen35", "qwen35", 2560, 32, 9216, 16, 4, 256, 64, 16, 32, 128, 248320, 262144, 1e7f, true},
-    {"qwen3.5-9b", "qwen35", "qwen35", 4096, 32, 12288, 16, 4, 256, 64, 16, 32, 128, 248320, 262144, 1e7f, false},
-    {"qwen3-0.6b", "qwen3", "qwen2", 1024, 28, 3072, 16, 8, 128, 128, 0, 0, 0, 151936, 40960, 1e6f, true},
-    {"tiny-hybrid", "qwen35", "qwen35", 256, 4, 512, 4, 2, 64, 16, 2, 4, 64, 2048, 8192, 1e7f, true},
-    {"tiny-dense", "qwen3", "qwen2", 256, 3, 512, 4, 2, 64, 64, 0, 0, 0, 2048, 8192, 1e6f, false},
+    {"qwen3.5-0.8b", "qwen35", "qwen35", 1024, 24, 3584, 8, 2, 256, 64, 16, 16, 128, 248320, 262144, 1e7f, true, 0, 0, 0, 0},
+    {"qwen3.5-2b", "qwen35", "qwen35", 2048, 24, 6144, 8, 2, 256, 64, 16, 16, 128, 248320, 262144, 1e7f, true, 0, 0, 0, 0},
+    {"qwen3.5-4b", "qwen35", "qwen35", 2560, 32, 9216, 16, 4, 256, 64, 16, 32, 128, 248320, 262144, 1e7f, true, 0, 0, 0, 0},
+    {"qwen3.5-9b", "qwen35", "qwen35", 4096, 32, 12288, 16, 4, 256, 64, 16, 32, 128, 248320, 262144, 1e7f, false, 0, 0, 0, 0},
+    {"qwen3.6-35b-a3b", "qwen35moe", "qwen35", 2048, 40, 0, 16, 2, 256, 64, 16, 32, 128, 248320, 262144, 1e7f, false, 256, 8, 512, 512},
+    {"qwen3-0.6b", "qwen3", "qwen2", 1024, 28, 3072, 16, 8, 128, 128, 0, 0, 0, 151936, 40960, 1e6f, true, 0, 0, 0, 0},
+    {"tiny-hybrid", "qwen35", "qwen35", 256, 4, 512, 4, 2, 64, 16, 2, 4, 64, 2048, 8192, 1e7f, true, 0, 0, 0, 0},
+    {"tiny-experts", "qwen35moe", "qwen35", 256, 4, 0, 4, 2, 64, 16, 2, 4, 64, 2048, 8192, 1e7f, false, 16, 4, 256, 256},
+    {"tiny-dense", "qwen3", "qwen2", 256, 3, 512, 4, 2, 64, 64, 0, 0, 0, 2048, 8192, 1e6f, false, 0, 0, 0, 0},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, FULL_EVERY = 4, TAPS = 4 };
 
@@ -34,7 +36,7 @@ const es_model_shape *es_model_shape_find(const char *name)
 
 const char *es_model_shape_list(void)
 {
-    return "qwen3.5-0.8b, qwen3.5-2b, qwen3.5-4b, qwen3.5-9b, qwen3-0.6b, tiny-hybrid, tiny-dense";
+    return "qwen3.5-0.8b, qwen3.5-2b, qwen3.5-4b, qwen3.5-9b, qwen3.6-35b-a3b, qwen3-0.6b, tiny-hybrid, tiny-experts, tiny-dense";
 }
 
 /* A mix names the type of most matrices, and what the public quantiser makes of the others. `file_type` is GGUF's number. */
@@ -64,6 +66,7 @@ typedef struct making {
     const mix *mix;
     es_gguf_writer *writer;
     bool bytes;         /* write the tensors' bytes; else describe them */
+    bool outline;       /* leave holes where matrices are */
     es_bits bits;
     unsigned char *row; /* room for one row */
 } making;
@@ -74,17 +77,34 @@ static void write_row(making *m, es_dtype type, int64_t columns, float spread)
     es_gguf_write_data(m->writer, m->row, es_dtype_bytes(type, columns));
 }
 
+static void name_in(char full[96], int layer, const char *name)
+{
+    if (layer >= 0) snprintf(full, 96, "blk.%d.%s.weight", layer, name);
+    else snprintf(full, 96, "%s.weight", name);
+}
+
+static void matrix_bytes(making *m, es_dtype type, int64_t rows, int64_t columns)
+{
+    if (m->outline) es_gguf_write_hole(m->writer, es_dtype_bytes(type, rows * columns));
+    for (int64_t r = 0; r < rows && !m->outline; r++) write_row(m, type, columns, 0.02f);
+    es_gguf_write_pad(m->writer);
+}
+
 static void matrix(making *m, int layer, const char *name, es_dtype type, int64_t rows, int64_t columns)
 {
     char full[96];
-    if (layer >= 0) snprintf(full, sizeof full, "blk.%d.%s.weight", layer, name);
-    else snprintf(full, sizeof full, "%s.weight", name);
-    if (!m->bytes) {
-        es_gguf_put_tensor(m->writer, full, type, rows, columns);
-        return;
-    }
-    for (int64_t r = 0; r < rows; r++) write_row(m, type, columns, 0.02f);
-    es_gguf_write_pad(m->writer);
+    name_in(full, layer, name);
+    if (m->bytes) matrix_bytes(m, type, rows, columns);
+    else es_gguf_put_tensor(m->writer, full, type, rows, columns);
+}
+
+/* One matrix for each expert. */
+static void matrices(making *m, int layer, const char *name, es_dtype type, int64_t rows, int64_t columns)
+{
+    char full[96];
+    name_in(full, layer, name);
+    if (m->bytes) matrix_bytes(m, type, m->shape->experts * rows, columns);
+    else es_gguf_put_matrices(m->writer, full, type, m->shape->experts, rows, columns);
 }
 
 /* Float32 values between two bounds; rows = 0: a vector. The name is whole but for the layer. */
@@ -138,6 +158,29 @@ static void delta_tensors(making *m, int i)
     matrix(m, i, "ssm_out", m->mix->most, s->hidden, v);
 }
 
+static void dense_tensors(making *m, int i)
+{
+    const es_model_shape *s = m->shape;
+    matrix(m, i, "ffn_gate", m->mix->most, s->ffn, s->hidden);
+    matrix(m, i, "ffn_up", m->mix->most, s->ffn, s->hidden);
+    matrix(m, i, "ffn_down", is_better(i, s->layers) ? m->mix->better : m->mix->most, s->hidden, s->ffn);
+}
+
+/* The router stays in float32, as in published files. */
+static void expert_tensors(making *m, int i)
+{
+    const es_model_shape *s = m->shape;
+    const es_dtype down = is_better(i, s->layers) ? m->mix->better : m->mix->most;
+    matrix(m, i, "ffn_gate_inp", ES_F32, s->experts, s->hidden);
+    matrices(m, i, "ffn_gate_exps", m->mix->most, s->expert_ffn, s->hidden);
+    matrices(m, i, "ffn_up_exps", m->mix->most, s->expert_ffn, s->hidden);
+    matrices(m, i, "ffn_down_exps", down, s->hidden, s->expert_ffn);
+    matrix(m, i, "ffn_gate_shexp", m->mix->most, s->shared_ffn, s->hidden);
+    matrix(m, i, "ffn_up_shexp", m->mix->most, s->shared_ffn, s->hidden);
+    matrix(m, i, "ffn_down_shexp", down, s->hidden, s->shared_ffn);
+    values(m, i, "ffn_gate_inp_shexp.weight", 0, s->hidden, -0.02f, 0.02f);
+}
+
 static void all_tensors(making *m)
 {
     const es_model_shape *s = m->shape;
@@ -150,9 +193,8 @@ static void all_tensors(making *m)
         if (!hybrid || (i + 1) % FULL_EVERY == 0) attention_tensors(m, i, hybrid);
         else delta_tensors(m, i);
         values(m, i, hybrid ? "post_attention_norm.weight" : "ffn_norm.weight", 0, s->hidden, 0.8f, 1.2f);
-        matrix(m, i, "ffn_gate", m->mix->most, s->ffn, s->hidden);
-        matrix(m, i, "ffn_up", m->mix->most, s->ffn, s->hidden);
-        matrix(m, i, "ffn_down", is_better(i, s->layers) ? m->mix->better : m->mix->most, s->hidden, s->ffn);
+        if (s->experts) expert_tensors(m, i);
+        else dense_tensors(m, i);
     }
 }
 
@@ -178,12 +220,17 @@ static void put_shape_keys(making *m)
         {"full_attention_interval", FULL_EVERY}, {"ssm.conv_kernel", TAPS}, {"ssm.state_size", s->key_dim},
         {"ssm.group_count", s->key_heads}, {"ssm.time_step_rank", s->value_heads},
         {"ssm.inner_size", s->value_heads * s->key_dim},
+    }, experts[] = {
+        {"expert_count", s->experts}, {"expert_used_count", s->experts_used}, {"expert_feed_forward_length", s->expert_ffn},
+        {"expert_shared_feed_forward_length", s->shared_ffn},
     };
     char room[96];
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         es_gguf_put_u32(w, key(m, always[i].key, room, sizeof room), (uint32_t)always[i].value);
     es_gguf_put_f32(w, key(m, "attention.layer_norm_rms_epsilon", room, sizeof room), 1e-6f);
     es_gguf_put_f32(w, key(m, "rope.freq_base", room, sizeof room), s->theta);
+    for (size_t i = 0; i < sizeof experts / sizeof *experts && s->experts; i++)
+        es_gguf_put_u32(w, key(m, experts[i].key, room, sizeof room), (uint32_t)experts[i].value);
     if (!s->key_heads) return;
     for (size_t i = 0; i < sizeof delta / sizeof *delta; i++)
         es_gguf_put_u32(w, key(m, delta[i].key, room, sizeof room), (uint32_t)delta[i].value);
@@ -218,16 +265,18 @@ static int64_t widest(const es_model_shape *s)
     const int64_t q = (int64_t)s->query_heads * s->head_dim, v = (int64_t)s->value_heads * s->key_dim;
     int64_t most = s->hidden > s->ffn ? s->hidden : s->ffn;
     if (q > most) most = q;
+    if (s->expert_ffn > most) most = s->expert_ffn;
     return v > most ? v : most;
 }
 
-es_status es_random_model_write(const es_model_shape *shape, const char *type, uint64_t seed, const char *path)
+static es_status write_model(const es_model_shape *shape, const char *type, uint64_t seed, bool outline, const char *path)
 {
     const mix *chosen = find_mix(type);
     if (!chosen) return es_fail(ES_INVALID, "type %s: not one of %s", type, es_model_mix_list());
     FILE *file = fopen(path, "wb");
     if (!file) return es_fail(ES_IO, "%s: cannot be written", path);
-    making m = {.shape = shape, .mix = chosen, .bits = {seed}, .row = malloc((size_t)widest(shape) * sizeof(float))};
+    making m = {.shape = shape, .mix = chosen, .outline = outline, .bits = {seed},
+                .row = malloc((size_t)widest(shape) * sizeof(float))};
     es_status status = ES_OK;
     if (!m.row) {
         status = es_fail(ES_NO_MEMORY, "no memory for a row of weights");
@@ -244,4 +293,14 @@ es_status es_random_model_write(const es_model_shape *shape, const char *type, u
     struct stat info; /* a device is not ours to remove */
     if (status != ES_OK && stat(path, &info) == 0 && S_ISREG(info.st_mode)) unlink(path);
     return status;
+}
+
+es_status es_random_model_write(const es_model_shape *shape, const char *type, uint64_t seed, const char *path)
+{
+    return write_model(shape, type, seed, false, path);
+}
+
+es_status es_random_model_outline(const es_model_shape *shape, const char *type, const char *path)
+{
+    return write_model(shape, type, 1, true, path);
 }

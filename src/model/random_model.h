@@ -15,6 +15,7 @@ typedef struct es_model_shape {
     int32_t vocabulary, context;
     float theta;
     bool tied;
+    int32_t experts, experts_used, expert_ffn, shared_ffn; /**< mixture of experts instead of a dense layer; zeros without it */
 } es_model_shape;
 
 /** A shape by name, or NULL. */
@@ -25,6 +26,9 @@ const char *es_model_shape_list(void);
 /** Write a model. `type` is one of es_model_mix_list(): q8_0, q4_k_m, bf16, ... ES_INVALID for another one, or for a shape
  *  whose rows are no whole blocks of it. A file that could not be written whole is removed. */
 es_status es_random_model_write(const es_model_shape *shape, const char *type, uint64_t seed, const char *path);
+/** The same, but the matrices are holes in the file: its size on disk is small, and all their weights read as zero. For a device
+ *  that makes random weights of its own (es_device_options.random_weights). */
+es_status es_random_model_outline(const es_model_shape *shape, const char *type, const char *path);
 const char *es_model_mix_list(void);
 
 #endif

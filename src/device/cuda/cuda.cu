@@ -248,6 +248,7 @@ static es_status submit_program(es_device *device, const es_program *program, co
     ES_TRY(es_cuda_plan_find(cuda, program, &plan));
     ES_TRY(stage(cuda, batch, &single));
     ES_TRY(run(cuda, plan, batch, single));
+    cuda->base.info.meetings += (uint64_t)plan->launches;
     return es_cuda_check(cudaStreamSynchronize(cuda->stream), "a step");
 }
 
@@ -310,6 +311,7 @@ static void close_cuda(es_device *device)
     es_cuda_forget(cuda);
     cudaFree(cuda->block);
     cudaFree(cuda->tile_expert);
+    cudaFree(cuda->panel);
     cudaFreeHost(cuda->staging);
     cudaFreeHost(cuda->peek);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
@@ -347,6 +349,10 @@ static es_status allocate(es_cuda *cuda)
     ES_TRY(es_cuda_check(cudaMallocHost((void **)&cuda->staging, bytes), "staging"));
     ES_TRY(es_cuda_check(cudaMalloc((void **)&cuda->block, bytes), "staging"));
     ES_TRY(es_cuda_check(cudaMalloc((void **)&cuda->tile_expert, (3 * tiles + 1) * sizeof(int32_t)), "tiles of experts"));
+    if (o->numeric == ES_NUMERIC_BF16 && o->rows >= ES_CUDA_MANY_TOKENS) {
+        ES_TRY(es_cuda_check(cudaMalloc((void **)&cuda->panel, ES_CUDA_PANEL), "decoded weights"));
+        cuda->base.info.workspace += ES_CUDA_PANEL;
+    }
     memset(cuda->staging, 0, bytes);
     cuda->block_bytes = bytes;
     cuda->tile_first = cuda->tile_expert + tiles;
@@ -354,7 +360,7 @@ static es_status allocate(es_cuda *cuda)
     cuda->tiles = cuda->tile_count + tiles;
     lay_batch(o, cuda->block, &cuda->batch);
     lay_batch(o, cuda->staging, &cuda->host);
-    cuda->base.info.workspace = bytes + (3 * tiles + 1) * sizeof(int32_t);
+    cuda->base.info.workspace += bytes + (3 * tiles + 1) * sizeof(int32_t);
     return ES_OK;
 }
 
@@ -386,7 +392,10 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
     cuda->base.info = (es_device_info){
         .name = "cuda", .instruction_set = cuda->set, .numeric = options->numeric, .threads = cuda->gpu.multiprocessors};
     ES_TRY(check_options(cuda));
-    if (cuda->tensor_cores) ES_TRY(es_cuda_product_setup());
+    if (cuda->tensor_cores) {
+        ES_TRY(es_cuda_product_setup());
+        ES_TRY(es_cuda_product_many_setup());
+    }
     ES_TRY(es_cuda_attn_setup(options, cuda->gpu.shared));
     return allocate(cuda);
 }

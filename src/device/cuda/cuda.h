@@ -21,6 +21,9 @@
 /** Entries of one expert that a block multiplies at once. */
 #define ES_CUDA_EXPERT_TOKENS 8
 #define ES_CUDA_MOST_EXPERTS  1024
+/** Tokens from which on products take the tiles of product_many.cu, and bytes of decoded weights that it works on at once. */
+#define ES_CUDA_MANY_TOKENS 65
+#define ES_CUDA_PANEL ((size_t)64 << 20)
 /** Bytes behind every allocation that vector loads may read. */
 #define ES_CUDA_TAIL 64
 
@@ -139,6 +142,7 @@ typedef struct es_cuda {
     es_cuda_graph graph[ES_CUDA_GRAPHS];
     int graphs;
 
+    uint16_t *panel;     /**< decoded weights of products of many tokens */
     unsigned char *peek; /**< pinned */
     size_t peek_bytes;
     uint64_t random_state;
@@ -181,6 +185,10 @@ void es_cuda_random(cudaStream_t stream, unsigned char *to, es_dtype type, int64
 void es_cuda_product_f32(cudaStream_t stream, const es_cuda_product *p, int32_t part);
 void es_cuda_product_bf16(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few);
 es_status es_cuda_product_setup(void);
+/* product_many.cu: `room` holds decoded weights, ES_CUDA_PANEL bytes. */
+void es_cuda_product_many(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, uint16_t *room,
+                          size_t room_bytes);
+es_status es_cuda_product_many_setup(void);
 
 /* attention.cu */
 es_status es_cuda_attn_setup(const es_device_options *options, size_t shared_limit);

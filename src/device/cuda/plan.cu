@@ -438,6 +438,8 @@ static void launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t rows)
     product.tokens = product.order ? most_tiles(rows * product.used, ES_CUDA_MOST_EXPERTS) : rows;
     if (l->f32)
         es_cuda_product_f32(cuda->stream, &product, l->first);
+    else if (cuda->panel && !product.order && rows >= ES_CUDA_MANY_TOKENS)
+        es_cuda_product_many(cuda->stream, &product, l->first, l->parts, cuda->panel, ES_CUDA_PANEL);
     else
         es_cuda_product_bf16(cuda->stream, &product, l->first, l->parts, product.order || rows <= 8);
 }
