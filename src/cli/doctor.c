@@ -195,6 +195,27 @@ static void print_table(const es_verdicts *v)
     else printf("\nevery kernel that this machine can run is trusted\n");
 }
 
+/* One line for each of the GPU's operations, one column for each numeric mode. */
+static void print_gpu(const es_verdicts *v)
+{
+    static const char *const modes[] = {"cuda-f32", "cuda-bf16"};
+    printf("\nGPU               %s\ndriver            %s\n\n%-20s %-22s %s\n", v->device, v->driver, "operation", modes[0], modes[1]);
+    for (int i = 0; i < v->count; i++) {
+        const es_verdict_row *row = &v->row[i];
+        const char *operation = strchr(row->kernel, '/');
+        if (!operation || strncmp(row->kernel, modes[0], strlen(modes[0])) != 0) continue;
+        char other[64];
+        snprintf(other, sizeof other, "%s%s", modes[1], operation);
+        const es_verdict_row *bf16 = es_verdicts_find(v, other);
+        printf("%-20s %-22s %s\n", operation + 1, es_verdict_name(row->verdict), bf16 ? es_verdict_name(bf16->verdict) : "-");
+    }
+    for (int i = 0; i < v->count; i++)
+        if (v->row[i].verdict != ES_VERDICT_TRUSTED)
+            printf("%s: %s: %s\n", v->row[i].kernel, es_verdict_name(v->row[i].verdict), v->row[i].detail);
+    if (es_verdicts_all_trusted(v)) printf("every operation is trusted: --device auto computes on this GPU\n");
+    if (v->device_hung) printf("the GPU does not answer: nothing more was launched on it\n");
+}
+
 static void print_fallbacks(const es_verdicts *v)
 {
     es_fallback f[64];
@@ -221,13 +242,17 @@ static json_t *machine_json(const es_machine *machine)
     return o;
 }
 
-static void print_json(const es_verdicts *v, const es_machine *machine, const measured *m)
+static void append_row(json_t *kernels, const es_verdict_row *row)
+{
+    json_array_append_new(kernels, json_pack("{s:s,s:s,s:s,s:f}", "kernel", row->kernel, "verdict", es_verdict_name(row->verdict),
+                                             "detail", row->detail, "speedup", row->speedup));
+}
+
+static void print_json(const es_verdicts *v, const es_verdicts *gpu, const es_machine *machine, const measured *m)
 {
     json_t *kernels = json_array(), *fallbacks = json_array();
-    for (int i = 0; i < v->count; i++)
-        json_array_append_new(kernels, json_pack("{s:s,s:s,s:s,s:f}", "kernel", v->row[i].kernel, "verdict",
-                                                 es_verdict_name(v->row[i].verdict), "detail", v->row[i].detail, "speedup",
-                                                 v->row[i].speedup));
+    for (int i = 0; i < v->count; i++) append_row(kernels, &v->row[i]);
+    for (int i = 0; gpu && i < gpu->count; i++) append_row(kernels, &gpu->row[i]);
     es_fallback f[64];
     const int count = es_gate_fallbacks(v, f, 64);
     for (int i = 0; i < count && i < 64; i++)
@@ -260,6 +285,22 @@ static es_status find_verdicts(const settings *s, es_verdicts *v)
     return ES_OK;
 }
 
+/* The GPU's verdicts, or NULL where there is no GPU, or no library that could use it. */
+static es_verdicts *find_gpu_verdicts(const settings *s)
+{
+    es_verdicts *v = NULL;
+    if (es_verdicts_open_gpu(&v) != ES_OK) return NULL;
+    const bool kept = es_verdicts_load(v) == ES_OK;
+    if (s->kept) return v;
+    if (!s->only || !kept) v->count = 0;
+    v->device_hung = false;
+    const es_probe_options options = {.deadline = s->deadline, .only = s->only};
+    if (es_probe_gpu(v, &options) != ES_OK) fprintf(stderr, "evenshare doctor: GPU: %s\n", es_error_message());
+    else if ((!s->only || kept) && es_verdicts_save(v) != ES_OK)
+        fprintf(stderr, "evenshare doctor: verdicts are not kept: %s\n", es_error_message());
+    return v;
+}
+
 static es_status work(const settings *s, es_verdicts *v, int *code)
 {
     es_machine machine;
@@ -268,14 +309,17 @@ static es_status work(const settings *s, es_verdicts *v, int *code)
     ES_TRY(find_verdicts(s, v));
     if ((!s->quick && !s->kept) || s->profile) ES_TRY(measure(&machine, &m));
     if (s->profile) ES_TRY(write_profile(s->profile, v, &machine, &m));
+    es_verdicts *gpu = find_gpu_verdicts(s);
     if (s->json) {
-        print_json(v, &machine, &m);
+        print_json(v, gpu, &machine, &m);
     } else {
         print_machine(v, &machine, &m);
         print_table(v);
         if (!s->only) print_fallbacks(v);
+        if (gpu) print_gpu(gpu);
     }
-    *code = count_failures(v) ? 1 : 0;
+    *code = count_failures(v) || (gpu && count_failures(gpu)) ? 1 : 0;
+    free(gpu);
     return ES_OK;
 }
 

@@ -130,3 +130,31 @@ es_status es_gate_kernels(bool allow_slow)
     free(verdicts);
     return status;
 }
+
+static es_status refuse_gpu(const es_verdicts *v)
+{
+    if (v->device_hung) return es_fail(ES_UNSUPPORTED, "the GPU does not answer (evenshare doctor); --device cpu does not need it");
+    for (int i = 0; i < v->count; i++)
+        if (v->row[i].verdict != ES_VERDICT_TRUSTED)
+            return es_fail(ES_UNSUPPORTED, "%s is not trusted on %s (%s: %s); evenshare doctor shows all, --device cpu does without",
+                           v->row[i].kernel, v->device, es_verdict_name(v->row[i].verdict), v->row[i].detail);
+    return es_fail(ES_UNSUPPORTED, "no kernel of this GPU could be tried; evenshare doctor tells more");
+}
+
+es_status es_gate_device(es_device_kind kind)
+{
+    const char *trust = getenv("ES_TRUST");
+    if (kind != ES_DEVICE_CUDA || (trust && strcmp(trust, "all") == 0)) return ES_OK;
+    es_verdicts *v;
+    ES_TRY(es_verdicts_open_gpu(&v));
+    es_status status = ES_OK;
+    if (es_verdicts_load(v) != ES_OK) {
+        es_log(ES_LOG_NOTICE, "trying this build's GPU kernels in a child process, once (evenshare doctor shows the outcome)");
+        v->count = 0;
+        status = es_probe_gpu(v, &(es_probe_options){.deadline = DEADLINE});
+        if (status == ES_OK && es_verdicts_save(v) != ES_OK) es_log(ES_LOG_NOTICE, "verdicts cannot be kept: %s", es_error_message());
+    }
+    if (status == ES_OK && !es_verdicts_all_trusted(v)) status = refuse_gpu(v);
+    free(v);
+    return status;
+}

@@ -4,10 +4,15 @@
 
 #include "base/error.h"
 #include "device/verdict.h"
+#include "evenshare/engine.h"
 
 /** Before an engine opens: probe this build's kernels if nobody has, say in one line each what is not trusted, what serves in
  *  its place and what that costs, and refuse to start where it would be more than 4 times slower, unless `allow_slow`. */
 es_status es_gate_kernels(bool allow_slow);
+
+/** Before an engine opens on a resolved kind of device: of a GPU, every operation must be trusted. Probes if nobody has. Nothing
+ *  for the CPU. */
+es_status es_gate_device(es_device_kind kind);
 
 /** A kernel that is not used, and what is used for it. */
 typedef struct es_fallback {

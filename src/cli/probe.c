@@ -18,11 +18,27 @@
 
 #include "base/clock.h"
 #include "device/cpu/check.h"
+#include "device/compare.h"
 #include "device/cpu/trust.h"
 
 enum { MOST_ROWS = 256, REAP_SECONDS = 3 };
+#define GPU "cuda" /* the set of a GPU's operations */
 
 /* --- the child --- */
+
+/* One kernel: what the child says of it. */
+static void run_row(const es_kernels *kernels, int index, bool timed)
+{
+    es_check_row row;
+    es_compare_row gpu;
+    const es_status status = kernels ? es_check_run(kernels, index, &(es_check_options){.timed = timed}, &row)
+                                     : es_compare_run(ES_DEVICE_CUDA, index, &gpu);
+    const bool ran = status == ES_OK, timed_it = ran && kernels && row.best_seconds > 0;
+    const bool equal = ran && (kernels ? row.equal : gpu.equal), none = ran && kernels && row.cases == 0;
+    const char *outcome = !ran ? "failed" : none ? "none" : equal ? "equal" : "wrong";
+    printf("end %d %s %.17g %s\n", index, outcome, timed_it ? row.reference_seconds / row.best_seconds : 0,
+           !ran ? es_error_message() : kernels ? row.difference : gpu.difference);
+}
 
 int es_probe_child(const char *what, bool timed)
 {
@@ -31,19 +47,16 @@ int es_probe_child(const char *what, bool timed)
     if (!colon || (size_t)(colon - what) >= sizeof set) return 2;
     snprintf(set, sizeof set, "%.*s", (int)(colon - what), what);
     es_kernels kernels;
-    if (es_kernels_of_set(set, &kernels) != ES_OK) return 2;
+    const bool gpu = strcmp(set, GPU) == 0;
+    if (!gpu && es_kernels_of_set(set, &kernels) != ES_OK) return 2;
     for (const char *at = colon; *at;) {
         char *end;
         const long index = strtol(at + 1, &end, 10);
-        if (end == at + 1 || index < 0 || index >= es_check_count()) return 2;
+        if (end == at + 1 || index < 0 || index >= (gpu ? es_compare_count() : es_check_count())) return 2;
         at = end;
         printf("begin %ld\n", index);
         fflush(stdout);
-        es_check_row row;
-        const es_status status = es_check_run(&kernels, (int)index, &(es_check_options){.timed = timed}, &row);
-        const double speedup = row.best_seconds > 0 ? row.reference_seconds / row.best_seconds : 0;
-        const char *outcome = status != ES_OK ? "failed" : row.cases == 0 ? "none" : row.equal ? "equal" : "wrong";
-        printf("end %ld %s %.17g %s\n", index, outcome, speedup, status != ES_OK ? es_error_message() : row.difference);
+        run_row(gpu ? NULL : &kernels, (int)index, timed);
         fflush(stdout);
     }
     return 0;
@@ -61,12 +74,26 @@ typedef struct probe {
     int pipe;
 } probe;
 
+/* A GPU's operations carry the numeric mode with the set. */
+static void name_row(const char *set, int index, char kernel[64])
+{
+    const char *operation, *type;
+    if (strcmp(set, GPU) == 0) {
+        es_compare_row row;
+        char mode[16];
+        es_compare_name(index, &row);
+        snprintf(mode, sizeof mode, GPU "-%s", es_numeric_name(row.numeric));
+        es_verdict_kernel(kernel, mode, row.operation, row.type);
+        return;
+    }
+    es_check_name(index, &operation, &type);
+    es_verdict_kernel(kernel, set, operation, type);
+}
+
 static void put(probe *p, int index, es_verdict verdict, double speedup, const char *detail)
 {
     es_verdict_row row = {.verdict = verdict, .speedup = speedup};
-    const char *operation, *type;
-    es_check_name(index, &operation, &type);
-    es_verdict_kernel(row.kernel, p->set, operation, type);
+    name_row(p->set, index, row.kernel);
     snprintf(row.detail, sizeof row.detail, "%s", detail);
     es_verdicts_put(p->verdicts, &row);
 }
@@ -110,6 +137,7 @@ static es_status start_child(probe *p)
         const int nothing = open("/dev/null", O_RDWR);
         dup2(nothing, 0), dup2(ends[1], 1), dup2(nothing, 2);
         setenv("ES_TRUST", "all", 1);
+        unsetenv("ES_DEVICE");
         execl("/proc/self/exe", "evenshare", "doctor", "--probe", what, p->options->timed ? "--timed" : (char *)NULL,
               (char *)NULL);
         _exit(3);
@@ -224,6 +252,20 @@ es_status es_probe_kernels(es_verdicts *verdicts, const es_probe_options *option
     es_kernel_sets_here(&sets);
     for (int level = sets.count - 1; level > 0; level--) ES_TRY(probe_level(&sets, level, verdicts, options));
     return ES_OK;
+}
+
+es_status es_probe_gpu(es_verdicts *verdicts, const es_probe_options *options)
+{
+    probe p = {.verdicts = verdicts, .options = options, .set = GPU, .begun = -1};
+    for (int i = 0; i < es_compare_count() && i < MOST_ROWS; i++) {
+        char kernel[64];
+        name_row(GPU, i, kernel);
+        if (options->only && !strstr(kernel, options->only)) continue;
+        const char *fatal = es_known_fatal(verdicts->device, verdicts->driver, kernel);
+        if (fatal) put(&p, i, ES_VERDICT_FATAL, 0, fatal);
+        else p.pending[p.count++] = i;
+    }
+    return probe_set(&p);
 }
 
 bool es_probe_is_complete(const es_verdicts *verdicts)

@@ -9,6 +9,7 @@
 #include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/gate.h"
+#include "device/device.h"
 #include "cli/input.h"
 #include "cli/messages.h"
 #include "text/answer_format.h"
@@ -208,7 +209,9 @@ static es_status open_all(const settings *s, es_model **model, es_asking *asking
     if (asking->raw && s->system) return es_fail(ES_INVALID, "--system needs a chat template, and there is none in use");
     if (asking->raw && wants_chat(s))
         return es_fail(ES_INVALID, "a conversation needs a chat template; give a text to go on from with -p, -f or a pipe");
+    options.device = es_device_resolve(options.device);
     ES_TRY(es_gate_kernels(s->engine.allow_slow));
+    ES_TRY(es_gate_device(options.device));
     ES_TRY(es_stream_open(&asking->stream));
     return es_engine_open(*model, &options, &asking->engine);
 }

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/gate.h"
 #include "cli/serve.h"
+#include "device/device.h"
 #include "serve/backend_process.h"
 #include "serve/server.h"
 
@@ -123,10 +124,11 @@ static es_status open_here(const es_serve_settings *s, service *out)
 
 static es_status open_service(const es_serve_settings *s, const es_server_options *options, char *const *command, service *out)
 {
-    es_engine_options unused;
-    ES_TRY(es_engine_settings_apply(&s->engine, &unused));
+    es_engine_options options;
+    ES_TRY(es_engine_settings_apply(&s->engine, &options));
     ES_TRY(es_server_check_options(options));
     ES_TRY(es_gate_kernels(s->engine.allow_slow));
+    ES_TRY(es_gate_device(es_device_resolve(options.device)));
     ES_TRY(s->one_process ? open_here(s, out) : open_process(s, command, out));
     return es_server_open(&out->backend, options, &out->server);
 }

@@ -44,6 +44,11 @@ typedef struct es_verdicts {
 
 /** An empty list for this machine and build. free() it. */
 es_status es_verdicts_open(es_verdicts **verdicts);
+/** The same for the first GPU and the library that drives it; ES_NOT_FOUND where the driver lists no GPU. Asks the driver's
+ *  files only: nothing is launched. */
+es_status es_verdicts_open_gpu(es_verdicts **verdicts);
+/** True when there are rows, and all of them are trusted. */
+bool es_verdicts_all_trusted(const es_verdicts *verdicts);
 /** Fill in what is kept; ES_NOT_FOUND when there is nothing (usable) for the key. */
 es_status es_verdicts_load(es_verdicts *verdicts);
 /** Keep the list: whole or not at all. */

@@ -90,18 +90,15 @@ static es_status record_shared(es_network *network, es_op_moe_combine *combine)
     es_loader *l = &network->loader;
     const es_config *c = &network->model->config;
     const es_activations *a = &network->act;
-    es_weight gate, up, down, how_much;
+    es_weight gate, up, down;
     ES_TRY(es_loader_matrix(l, (es_role){"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"}, c->shared_ffn,
                             c->hidden, &gate));
     ES_TRY(es_loader_matrix(l, (es_role){"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"}, c->shared_ffn, c->hidden,
                             &up));
     ES_TRY(es_loader_matrix(l, (es_role){"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"}, c->hidden,
                             c->shared_ffn, &down));
-    ES_TRY(es_loader_matrix(l, (es_role){"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"}, 1, c->hidden,
-                            &how_much));
-    const es_matmul_part in[3] = {es_layer_part(gate, a->gate, c->shared_ffn), es_layer_part(up, a->up, c->shared_ffn),
-                                  es_layer_part(how_much, a->shared_gate, 1)};
-    es_layer_matmul(network, a->h, c->hidden, 3, in);
+    const es_matmul_part in[2] = {es_layer_part(gate, a->gate, c->shared_ffn), es_layer_part(up, a->up, c->shared_ffn)};
+    es_layer_matmul(network, a->h, c->hidden, 2, in);
     record_swiglu(network, a->gate, a->up, c->shared_ffn, 1);
     const es_matmul_part out = es_layer_part(down, a->shared, c->hidden);
     es_layer_matmul(network, a->gate, c->shared_ffn, 1, &out);
@@ -121,8 +118,15 @@ es_status es_layer_experts(es_network *network, int32_t layer)
     ES_TRY(es_loader_matrix(l, (es_role){"mlp.gate.weight", "ffn_gate_inp.weight"}, c->experts, c->hidden, &router));
     ES_TRY(load_experts(network, &w));
 
-    const es_matmul_part route = es_layer_part(router, a->router, c->experts);
-    es_layer_matmul(network, a->h, c->hidden, 1, &route);
+    /* How much of the shared expert there is comes with the router: both read the same input, and both are small. */
+    es_matmul_part route[2] = {es_layer_part(router, a->router, c->experts)};
+    if (c->family->shared_expert) {
+        es_weight how_much;
+        ES_TRY(es_loader_matrix(l, (es_role){"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"}, 1, c->hidden,
+                                &how_much));
+        route[1] = es_layer_part(how_much, a->shared_gate, 1);
+    }
+    es_layer_matmul(network, a->h, c->hidden, c->family->shared_expert ? 2 : 1, route);
     es_program_add(&network->body, (es_op){ES_OP_MOE_ROUTE, .as.moe_route = {
         .logits = a->router, .experts = c->experts, .used = c->experts_used, .renormalise = c->renormalise,
         .scale = c->expert_scale, .ids = a->ids, .weights = a->weights}});

@@ -43,6 +43,7 @@ static __device__ __forceinline__ void merge_weights(float left_m, float left_l,
 /* Shared memory: q [dim], p [64], stack of nodes [depth][m, l, o of dim]. Thread d owns channels d, d + 128, ... of o. */
 static __global__ void __launch_bounds__(THREADS) plain_kernel(es_cuda_batch b, attention a)
 {
+    es_take_turn();
     extern __shared__ float shared[];
     __shared__ float room[THREADS / ES_GROUP];
     const int64_t row = blockIdx.x;
@@ -65,7 +66,8 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(es_cuda_batch b, 
                 const int64_t position = key + threadIdx.x;
                 const int64_t at = (((int64_t)pages[position / page] * a.shape.kv_heads + kv) * page + position % page) * dim;
                 s = 0;
-                for (int d = 0; d < dim; d++) s = fmaf(q[d], element(&a, a.k_cache, at + d), s);
+                for (int d = 0; d < dim; d++)
+                    s = fmaf(q[d], element(&a, a.k_cache, at + es_cuda_attn_channel(dim, a.bf16, position, d)), s);
             }
             float most = es_group_max(s);
             if (threadIdx.x % ES_GROUP == 0) room[threadIdx.x / ES_GROUP] = most;
@@ -84,7 +86,7 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(es_cuda_batch b, 
                     const int64_t position = key + j;
                     const int64_t at =
                         (((int64_t)pages[position / page] * a.shape.kv_heads + kv) * page + position % page) * dim;
-                    value = fmaf(p[j], element(&a, a.v_cache, at + d), value);
+                    value = fmaf(p[j], element(&a, a.v_cache, at + es_cuda_attn_channel(dim, a.bf16, position, d)), value);
                 }
                 o[d] = value;
             }
@@ -147,6 +149,6 @@ void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, 
                          shadow,
                          shadow_stride,
                          cuda->options.numeric != ES_NUMERIC_F32};
-    plain_kernel<<<dim3((unsigned)rows, (unsigned)op->shape.query_heads), THREADS, shared_bytes(&cuda->options), stream>>>(
-        cuda->batch, a);
+    es_launch(stream, dim3((unsigned)rows, (unsigned)op->shape.query_heads), THREADS, shared_bytes(&cuda->options),
+              plain_kernel, cuda->batch, a);
 }

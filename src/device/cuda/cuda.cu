@@ -207,8 +207,12 @@ static es_status capture(es_cuda *cuda, const es_cuda_plan *plan, const es_batch
 {
     cudaGraph_t recorded;
     ES_TRY(es_cuda_check(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal), "recording a step"));
-    es_cuda_plan_launch(cuda, plan, batch, true);
+    const es_status launched = es_cuda_plan_launch(cuda, plan, batch, true);
     ES_TRY(es_cuda_check(cudaStreamEndCapture(cuda->stream, &recorded), "recording a step"));
+    if (launched != ES_OK) {
+        cudaGraphDestroy(recorded);
+        return launched;
+    }
     const cudaError_t error = cudaGraphInstantiate(&graph->exec, recorded, 0);
     cudaGraphDestroy(recorded);
     ES_TRY(es_cuda_check(error, "recording a step"));
@@ -222,7 +226,7 @@ static es_status capture(es_cuda *cuda, const es_cuda_plan *plan, const es_batch
 static es_status run(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)
 {
     if (!single || cuda->no_graphs) {
-        es_cuda_plan_launch(cuda, plan, batch, single);
+        ES_TRY(es_cuda_plan_launch(cuda, plan, batch, single));
         return es_cuda_check(cudaGetLastError(), "launching a step");
     }
     for (int i = 0; i < cuda->graphs; i++) {
@@ -247,6 +251,7 @@ static es_status submit_program(es_device *device, const es_program *program, co
     bool single;
     ES_TRY(es_cuda_plan_find(cuda, program, &plan));
     ES_TRY(stage(cuda, batch, &single));
+    if (plan->attends) ES_TRY(es_cuda_attend_stage(cuda, batch));
     ES_TRY(run(cuda, plan, batch, single));
     cuda->base.info.meetings += (uint64_t)plan->launches;
     return es_cuda_check(cudaStreamSynchronize(cuda->stream), "a step");
@@ -309,6 +314,7 @@ static void close_cuda(es_device *device)
     es_cuda *cuda = cuda_of(device);
     if (cuda->stream) cudaStreamSynchronize(cuda->stream);
     es_cuda_forget(cuda);
+    es_cuda_attend_close(cuda);
     cudaFree(cuda->block);
     cudaFree(cuda->tile_expert);
     cudaFree(cuda->panel);
@@ -397,7 +403,8 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
         ES_TRY(es_cuda_product_many_setup());
     }
     ES_TRY(es_cuda_attn_setup(options, cuda->gpu.shared));
-    return allocate(cuda);
+    ES_TRY(allocate(cuda));
+    return options->attn.head_dim ? es_cuda_attend_open(cuda) : ES_OK;
 }
 
 static const es_device_ops cuda_ops = {close_cuda,  alloc_buffer, import_buffer, release_buffer, write_buffer,

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include "device/cuda/attn_decode.h"
 #include "device/cuda/plugin.h"
 
 /** Tokens of a partition: the leaves of attention's merge tree, and keys of a tile inside it. */
@@ -23,7 +24,7 @@
 #define ES_CUDA_MOST_EXPERTS  1024
 /** Tokens from which on products take the tiles of product_many.cu, and bytes of decoded weights that it works on at once. */
 #define ES_CUDA_MANY_TOKENS 65
-#define ES_CUDA_PANEL ((size_t)64 << 20)
+#define ES_CUDA_PANEL       ((size_t)64 << 20)
 /** Bytes behind every allocation that vector loads may read. */
 #define ES_CUDA_TAIL 64
 
@@ -115,9 +116,21 @@ struct es_cuda_plan {
     int32_t count;
     es_cuda_launch *launch;
     int32_t launches;
+    bool attends;                     /**< it has attention: a step needs plans */
     const void *owned[ES_CUDA_OWNED]; /**< device memory: places of experts */
     int owned_count;
 };
+
+/** Attention of the spans with few, and of those with many query rows. */
+enum { ES_CUDA_ATTENDS = 2 };
+typedef struct es_cuda_attending {
+    es_cuda_attn_shape shape;
+    es_cuda_attn_limits limits;
+    es_cuda_attn_span *span; /**< of the current step */
+    int32_t spans;
+    void *scratch, *host, *plan; /**< the plan: pinned on the host, and on the device */
+    size_t room;
+} es_cuda_attending;
 
 typedef struct es_cuda {
     es_device base;
@@ -125,7 +138,10 @@ typedef struct es_cuda {
     es_cuda_gpu gpu;
     char set[32];      /**< "sm_90" */
     bool tensor_cores; /**< bfloat16 matrix instructions are there */
-    bool no_graphs;    /**< ES_CUDA_GRAPHS=0: every step is launched, for debuggers */
+    bool tuned_attention;
+    es_cuda_attending attending[ES_CUDA_ATTENDS];
+    void *attend_workspace;
+    bool no_graphs; /**< ES_CUDA_GRAPHS=0: every step is launched, for debuggers */
     cudaStream_t stream;
     es_buffer *imported;
 
@@ -158,6 +174,12 @@ static inline float *es_cuda_floats(es_slice s)
     return s.buffer ? (float *)(void *)(s.buffer->data + s.offset) : NULL;
 }
 
+/** Bytes of one page of bfloat16 keys. */
+static inline size_t es_cuda_page_bytes(const es_attn_shape *a)
+{
+    return (size_t)a->kv_heads * (size_t)a->page * (size_t)a->head_dim * sizeof(uint16_t);
+}
+
 static inline int64_t es_cuda_padded(int64_t columns)
 {
     return (columns + ES_CUDA_COLUMNS - 1) / ES_CUDA_COLUMNS * ES_CUDA_COLUMNS;
@@ -178,11 +200,11 @@ void es_cuda_attn_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t r
 
 /* pack.cu */
 void es_cuda_pack(cudaStream_t stream, const unsigned char *from, unsigned char *to, es_dtype type, int64_t row_bytes,
-                  int64_t rows);
+                  int64_t pitch, int64_t rows);
 void es_cuda_random(cudaStream_t stream, unsigned char *to, es_dtype type, int64_t blocks, uint64_t seed, float spread);
 
 /* product.cu */
-void es_cuda_product_f32(cudaStream_t stream, const es_cuda_product *p, int32_t part);
+void es_cuda_product_f32(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts);
 void es_cuda_product_bf16(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few);
 es_status es_cuda_product_setup(void);
 /* product_many.cu: `room` holds decoded weights, ES_CUDA_PANEL bytes. */
@@ -194,6 +216,16 @@ es_status es_cuda_product_many_setup(void);
 es_status es_cuda_attn_setup(const es_device_options *options, size_t shared_limit);
 void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, const es_op_attn *op, uint16_t *shadow,
                         int64_t shadow_stride);
+
+/* attend.cu */
+es_status es_cuda_attend_open(es_cuda *cuda);
+void es_cuda_attend_close(es_cuda *cuda);
+/** The calls of one layer. */
+es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *shadow, int64_t shadow_stride,
+                                 es_cuda_decode calls[ES_CUDA_ATTENDS]);
+/** Plan a step, and send the plans. */
+es_status es_cuda_attend_stage(es_cuda *cuda, const es_batch *batch);
+es_status es_cuda_attend_launch(const es_cuda *cuda, const es_cuda_decode calls[ES_CUDA_ATTENDS]);
 
 /* delta.cu */
 void es_cuda_delta_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, int32_t spans, bool single,
@@ -216,6 +248,6 @@ void es_cuda_plan_free(es_cuda_plan *plan);
 /** Drop all plans, graphs and shadows (cuda.cu). */
 void es_cuda_forget(es_cuda *cuda);
 /** Put a plan's launches for a batch of this shape on the stream. */
-void es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single);
+es_status es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single);
 
 #endif

@@ -50,6 +50,48 @@ static __device__ __forceinline__ float es_block_sum(float v, float *room)
     return sum;
 }
 
+/** Kernels of a step follow each other by programmatic launch (sm_90): the next one's blocks start while this one's drain.
+ * Each kernel calls this before it touches anything that an earlier kernel wrote; what it reads of weights may come before. */
+static __device__ __forceinline__ void es_follow(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/** Let the next kernel's blocks start as soon as all of this one's have. */
+static __device__ __forceinline__ void es_lead(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/** Both, at the beginning of a kernel that has nothing to read early. */
+static __device__ __forceinline__ void es_take_turn(void)
+{
+    es_lead();
+    es_follow();
+}
+
+/** kernel<<<grid, threads, shared, stream>>>(arguments...), by programmatic launch. Cards before sm_90 ignore that. */
+template <typename... P, typename... A>
+static inline void es_launch(cudaStream_t stream, dim3 grid, unsigned threads, size_t shared, void (*kernel)(P...),
+                             A... arguments)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
+}
+
 /* The elementary functions are those of cpu/math.h, step by step. */
 static __device__ __forceinline__ float es_exp(float x)
 {

@@ -28,37 +28,36 @@ static void own_folder(char *folder, size_t room)
         folder[0] = '\0';
 }
 
-static void *open_library(char *tried, size_t room)
+/* Beside the program, in the library folder of the same installation, or in the folder above (test programs). */
+es_status es_cuda_find(char *path, size_t room)
 {
-    const char *named = getenv("ES_CUDA_LIBRARY");
-    char folder[512], path[640];
-    own_folder(folder, sizeof folder);
-    /* Beside the program, in the library folder of the same installation, in the folder above (test programs), or anywhere. */
     static const char *const places[] = {"", "../lib/", "../lib/x86_64-linux-gnu/", "../"};
+    const char *named = getenv("ES_CUDA_LIBRARY");
+    char folder[512];
+    own_folder(folder, sizeof folder);
     if (named) {
-        snprintf(tried, room, "%s", named);
-        return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+        snprintf(path, room, "%s", named);
+        return ES_OK;
     }
     for (size_t i = 0; i < sizeof places / sizeof *places && folder[0]; i++) {
-        snprintf(path, sizeof path, "%s%s" LIBRARY, folder, places[i]);
-        snprintf(tried, room, "%s", path);
-        if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        snprintf(path, room, "%s%s" LIBRARY, folder, places[i]);
+        if (access(path, F_OK) == 0) return ES_OK;
     }
-    snprintf(tried, room, "%s" LIBRARY, folder);
-    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    return es_fail(ES_UNSUPPORTED,
+                   "there is no " LIBRARY " beside the program (%s): build evenshare where CUDA's nvcc is, or set "
+                   "ES_CUDA_LIBRARY",
+                   folder);
 }
 
 static es_status load(void)
 {
     static const es_cuda_host host = {es_error_record};
-    char tried[640];
-    void *library = open_library(tried, sizeof tried);
+    char path[640];
+    ES_TRY(es_cuda_find(path, sizeof path));
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         const char *why = dlerror();
-        return es_fail(ES_UNSUPPORTED,
-                       "the CUDA library cannot be opened (%s: %s): build evenshare where CUDA's nvcc is, or set "
-                       "ES_CUDA_LIBRARY",
-                       tried, why ? why : "no reason given");
+        return es_fail(ES_UNSUPPORTED, "the CUDA library cannot be opened: %s", why ? why : path);
     }
     es_cuda_get_api_fn get;
     void *symbol = dlsym(library, "es_cuda_get_api");
@@ -67,7 +66,7 @@ static es_status load(void)
     if (!api || api->op_bytes != sizeof(es_op) || api->options_bytes != sizeof(es_device_options) ||
         api->batch_bytes != sizeof(es_batch) || strcmp(api->version, ES_VERSION) != 0) {
         dlclose(library);
-        return es_fail(ES_UNSUPPORTED, "%s belongs to another build of evenshare: build and install both together", tried);
+        return es_fail(ES_UNSUPPORTED, "%s belongs to another build of evenshare: build and install both together", path);
     }
     loaded = api; /* never closed: devices live in it */
     return ES_OK;

@@ -8,4 +8,7 @@
  *  to do, where it is not built or of another build. Thread-safe. */
 es_status es_cuda_load(const es_cuda_api **api);
 
+/** Where the library is, without opening it; ES_UNSUPPORTED where it is not. */
+es_status es_cuda_find(char *path, size_t room);
+
 #endif

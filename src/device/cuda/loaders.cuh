@@ -78,8 +78,8 @@ struct q8_loader {
     }
 };
 
-/* Four numbers of up to five bits in the bytes of q: dg·q − mg. The product of a 17-bit and a 5-bit number is exact, so a fused
- * step rounds as the formula does. */
+/* Four numbers of up to five bits in the bytes of q: dg·q − mg. The product of a 17-bit and a 5-bit number is exact, so a
+ * fused step rounds as the formula does. */
 static __device__ __forceinline__ uint2 scaled_nibbles(uint32_t q, float dg, float mg)
 {
     const float base = 8388608.0f;

@@ -14,6 +14,7 @@ static __device__ __forceinline__ void keep_better(float *p, int *e, float other
 static __global__ void __launch_bounds__(ROUTE_THREADS)
     route_kernel(const float *logits, int experts, int used, bool renormalise, float scale, int *ids, float *weights)
 {
+    es_take_turn();
     __shared__ float p[MOST_EXPERTS], room[ROUTE_THREADS / ES_GROUP], chosen[64];
     const int64_t row = blockIdx.x;
     const int lane = threadIdx.x % ES_GROUP;
@@ -51,9 +52,25 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
 
 void es_cuda_moe_route(cudaStream_t stream, int32_t rows, const es_op_moe_route *op)
 {
-    route_kernel<<<rows, ROUTE_THREADS, 0, stream>>>(es_cuda_floats(op->logits), op->experts, op->used, op->renormalise,
-                                                     op->scale, (int *)(void *)es_cuda_floats(op->ids),
-                                                     es_cuda_floats(op->weights));
+    es_launch(stream, dim3((unsigned)(rows)), ROUTE_THREADS, 0, route_kernel, es_cuda_floats(op->logits), op->experts,
+              op->used, op->renormalise, op->scale, (int *)(void *)es_cuda_floats(op->ids), es_cuda_floats(op->weights));
+}
+
+/* The sum of all earlier threads' numbers: within a group by doubling, groups in order. */
+static __device__ int scan_before(int v, int *room)
+{
+    const int lane = threadIdx.x % ES_GROUP, group = threadIdx.x / ES_GROUP;
+    int sum = v;
+#pragma unroll
+    for (int step = 1; step < ES_GROUP; step *= 2) {
+        const int left = __shfl_up_sync(ES_ALL_LANES, sum, step, ES_GROUP);
+        if (lane >= step) sum += left;
+    }
+    __syncthreads();
+    if (lane == ES_GROUP - 1) room[group] = sum;
+    __syncthreads();
+    for (int g = 0; g < group; g++) sum += room[g];
+    return sum - v;
 }
 
 /* Counts entries of each expert, a group of lanes for one expert at a time; then starts; then places, in order of entries. The
@@ -62,7 +79,8 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
     group_kernel(const int *ids, int entries, int experts, int *starts, int *order, int *tile_expert, int *tile_first,
                  int *tile_count, int *tiles)
 {
-    __shared__ int start[MOST_EXPERTS + 1], tile[MOST_EXPERTS + 1];
+    es_take_turn();
+    __shared__ int start[MOST_EXPERTS + 1], tile[MOST_EXPERTS + 1], room[GROUP_THREADS / ES_GROUP];
     const int group = threadIdx.x / ES_GROUP, lane = threadIdx.x % ES_GROUP, groups = GROUP_THREADS / ES_GROUP;
     for (int e = group; e - group < experts; e += groups) { /* as often for every group: they may share a warp */
         int count = 0;
@@ -74,14 +92,12 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         if (lane == 0 && e < experts) start[e + 1] = count;
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        start[0] = tile[0] = 0;
-        for (int e = 0; e < experts; e++) {
-            tile[e + 1] = tile[e] + (start[e + 1] + ES_CUDA_EXPERT_TOKENS - 1) / ES_CUDA_EXPERT_TOKENS;
-            start[e + 1] += start[e];
-        }
-        *tiles = tile[experts];
-    }
+    /* Prefix sums, one thread an expert. */
+    const int own = threadIdx.x < experts ? start[threadIdx.x + 1] : 0;
+    const int own_tiles = (own + ES_CUDA_EXPERT_TOKENS - 1) / ES_CUDA_EXPERT_TOKENS;
+    const int before = scan_before(own, room), tiles_before = scan_before(own_tiles, room);
+    if (threadIdx.x < experts) start[threadIdx.x] = before, tile[threadIdx.x] = tiles_before;
+    if (threadIdx.x == experts - 1) start[experts] = before + own, tile[experts] = *tiles = tiles_before + own_tiles;
     __syncthreads();
     for (int e = threadIdx.x; e <= experts; e += GROUP_THREADS) starts[e] = start[e];
     for (int e = group; e - group < experts; e += groups) {
@@ -106,15 +122,15 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
 
 void es_cuda_moe_group(cudaStream_t stream, int32_t rows, const es_op_moe_group *op, const es_cuda *cuda)
 {
-    group_kernel<<<1, GROUP_THREADS, 0, stream>>>((const int *)(const void *)es_cuda_floats(op->ids), rows * op->used,
-                                                  op->experts, (int *)(void *)es_cuda_floats(op->starts),
-                                                  (int *)(void *)es_cuda_floats(op->order), cuda->tile_expert,
-                                                  cuda->tile_first, cuda->tile_count, cuda->tiles);
+    es_launch(stream, dim3((unsigned)(1)), GROUP_THREADS, 0, group_kernel, (const int *)(const void *)es_cuda_floats(op->ids),
+              rows * op->used, op->experts, (int *)(void *)es_cuda_floats(op->starts),
+              (int *)(void *)es_cuda_floats(op->order), cuda->tile_expert, cuda->tile_first, cuda->tile_count, cuda->tiles);
 }
 
 static __global__ void combine_kernel(const float *y, const float *weights, int used, int width, const float *shared,
                                       const float *gate, float *x)
 {
+    es_take_turn();
     const int64_t row = blockIdx.x;
     const int i = blockIdx.y * COMBINE_THREADS + threadIdx.x;
     if (i >= width) return;
@@ -130,7 +146,6 @@ static __global__ void combine_kernel(const float *y, const float *weights, int 
 void es_cuda_moe_combine(cudaStream_t stream, int32_t rows, const es_op_moe_combine *op)
 {
     const dim3 grid((unsigned)rows, (unsigned)((op->width + COMBINE_THREADS - 1) / COMBINE_THREADS));
-    combine_kernel<<<grid, COMBINE_THREADS, 0, stream>>>(es_cuda_floats(op->y), es_cuda_floats(op->weights), op->used,
-                                                         op->width, es_cuda_floats(op->shared),
-                                                         es_cuda_floats(op->shared_gate), es_cuda_floats(op->x));
+    es_launch(stream, grid, COMBINE_THREADS, 0, combine_kernel, es_cuda_floats(op->y), es_cuda_floats(op->weights), op->used,
+              op->width, es_cuda_floats(op->shared), es_cuda_floats(op->shared_gate), es_cuda_floats(op->x));
 }

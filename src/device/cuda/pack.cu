@@ -1,18 +1,19 @@
 /* pack.cu: weights brought into the layout that the vector loaders read, once, when a program is first submitted.
  *
- * A row stays a row, of the same number of bytes. Blocks of Q8_0 (34 bytes) and Q6_K (210) begin at odd places, so each row's
- * blocks become planes: Q8_0 all integers, then all scales; Q6_K all low nibbles, all high bits, all scales, all d. The others
- * are read as they lie in a file. */
+ * A row stays a row, of as many bytes and what makes them a multiple of 16. Blocks of Q8_0 (34 bytes) and Q6_K (210) begin at
+ * odd places, so each row's blocks become planes: Q8_0 all integers, then all scales; Q6_K all low nibbles, all high bits, all
+ * scales, all d. The others are read as they lie in a file. */
 #include "device/cuda/device.cuh"
 
 enum { THREADS = 256 };
 
-static __global__ void pack_kernel(const unsigned char *from, unsigned char *to, es_dtype type, int64_t row_bytes)
+static __global__ void pack_kernel(const unsigned char *from, unsigned char *to, es_dtype type, int64_t row_bytes,
+                                   int64_t pitch)
 {
     const int size = type == ES_Q8_0 ? 34 : 210;
     const int64_t blocks = row_bytes / size;
     from += blockIdx.x * row_bytes;
-    to += blockIdx.x * row_bytes;
+    to += blockIdx.x * pitch;
     for (int64_t at = threadIdx.x; at < row_bytes; at += THREADS) {
         const int64_t block = at / size;
         const int i = (int)(at % size);
@@ -32,9 +33,9 @@ static __global__ void pack_kernel(const unsigned char *from, unsigned char *to,
 }
 
 void es_cuda_pack(cudaStream_t stream, const unsigned char *from, unsigned char *to, es_dtype type, int64_t row_bytes,
-                  int64_t rows)
+                  int64_t pitch, int64_t rows)
 {
-    pack_kernel<<<(unsigned)rows, THREADS, 0, stream>>>(from, to, type, row_bytes);
+    pack_kernel<<<(unsigned)rows, THREADS, 0, stream>>>(from, to, type, row_bytes, pitch);
 }
 
 /* SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) of a counter. */

@@ -18,8 +18,9 @@ struct es_cuda_launch {
     int32_t first, parts; /* of the product: parts of one type */
     bool f32;
     bool outputs_only;
-    int32_t per_row;       /* rows of a launch for each row of the step */
-    int32_t shadow;        /* filled by this launch; −1: none */
+    int32_t per_row; /* rows of a launch for each row of the step */
+    int32_t shadow;  /* filled by this launch; −1: none */
+    es_cuda_decode attend[ES_CUDA_ATTENDS];
     int64_t stride, width; /* of what LAUNCH_SHADOW reads */
 };
 
@@ -66,11 +67,19 @@ static es_status fill_randomly(es_cuda *cuda, es_buffer *buffer, es_dtype type)
     return es_cuda_check(cudaGetLastError(), "random weights");
 }
 
+/* Rows of packed weights begin at multiples of 16 bytes. */
+static int64_t pitch_of(int64_t row_bytes)
+{
+    return (row_bytes + 15) / 16 * 16;
+}
+
 static es_status pack(es_cuda *cuda, es_buffer *buffer, es_dtype type, int64_t row_bytes)
 {
     unsigned char *packed;
-    ES_TRY(es_cuda_check(cudaMalloc((void **)&packed, buffer->bytes + ES_CUDA_TAIL), "memory to pack weights"));
-    es_cuda_pack(cuda->stream, buffer->data, packed, type, row_bytes, (int64_t)buffer->bytes / row_bytes);
+    const int64_t rows = (int64_t)buffer->bytes / row_bytes;
+    ES_TRY(es_cuda_check(cudaMalloc((void **)&packed, (size_t)(rows * pitch_of(row_bytes)) + ES_CUDA_TAIL),
+                         "memory to pack weights"));
+    es_cuda_pack(cuda->stream, buffer->data, packed, type, row_bytes, pitch_of(row_bytes), rows);
     const es_status status = es_cuda_check(cudaStreamSynchronize(cuda->stream), "packing weights");
     if (status != ES_OK) {
         cudaFree(packed);
@@ -86,15 +95,18 @@ static es_status pack(es_cuda *cuda, es_buffer *buffer, es_dtype type, int64_t r
 static es_cuda_matrix matrix_of(preparing *p, const es_weight *w)
 {
     es_buffer *buffer = w->at.buffer;
-    const int64_t row_bytes = (int64_t)es_dtype_bytes(w->type, w->cols);
-    const bool planes = w->type == ES_Q8_0 || w->type == ES_Q6_K;
+    const int64_t row_bytes = (int64_t)es_dtype_bytes(w->type, w->cols), offset = (int64_t)w->at.offset;
+    const bool planes = w->type == ES_Q8_0 || w->type == ES_Q6_K, whole = w->cols % ES_CUDA_COLUMNS == 0;
     if (p->status == ES_OK && buffer->hollow) p->status = fill_randomly(p->cuda, buffer, w->type);
-    if (p->status == ES_OK && planes && in_bf16(p->cuda) && !buffer->packed && row_bytes % 16 == 0 &&
-        (int64_t)buffer->bytes % row_bytes == 0 && (int64_t)w->at.offset % row_bytes == 0)
+    if (p->status == ES_OK && planes && whole && in_bf16(p->cuda) && !buffer->packed &&
+        (int64_t)buffer->bytes % row_bytes == 0 && offset % row_bytes == 0)
         p->status = pack(p->cuda, buffer, w->type, row_bytes);
-    const bool fast =
-        w->cols % ES_CUDA_COLUMNS == 0 && row_bytes % 16 == 0 && w->at.offset % 16 == 0 && (!planes || buffer->packed);
-    return (es_cuda_matrix){buffer->data + w->at.offset, row_bytes, w->type, buffer->packed, fast, (int32_t)w->rows};
+    const unsigned char *data = buffer->data;
+    if (buffer->packed)
+        return (es_cuda_matrix){
+            data + offset / row_bytes * pitch_of(row_bytes), pitch_of(row_bytes), w->type, true, true, (int32_t)w->rows};
+    const bool fast = whole && !planes && row_bytes % 16 == 0 && offset % 16 == 0;
+    return (es_cuda_matrix){data + offset, row_bytes, w->type, false, fast, (int32_t)w->rows};
 }
 
 /* --- shadows --- */
@@ -202,7 +214,7 @@ static void add_product(preparing *p, const es_cuda_product *product, bool outpu
         const es_cuda_matrix *w = &product->part[i].w;
         const bool f32 = !in_bf16(p->cuda) || w->type == ES_F32;
         int32_t parts = 1;
-        while (!f32 && i + parts < product->parts && same_loader(w, &product->part[i + parts].w)) parts++;
+        while (i + parts < product->parts && same_loader(w, &product->part[i + parts].w)) parts++;
         add(p, (es_cuda_launch){.kind = LAUNCH_PRODUCT,
                                 .product = *product,
                                 .first = i,
@@ -293,9 +305,10 @@ static bool add_experts(preparing *p, const es_op_moe_product *m, const es_op *n
         need_shadow(p, m->x, m->x_stride, product.columns, false, m->gather ? 1 : m->used, &product);
     for (int32_t i = 0; i < m->parts; i++) {
         product.part[i] = part_of(p, &m->part[i]);
-        product.part[i].expert_stride = m->expert_stride[i];
+        const int64_t row_bytes = (int64_t)es_dtype_bytes(m->part[i].weight.type, m->part[i].weight.cols);
+        product.part[i].expert_stride = m->expert_stride[i] / row_bytes * product.part[i].w.row_bytes;
         if (m->expert[i]) product.part[i].expert = place_experts(p, m, i);
-        if (m->expert_stride[i] % 16 != 0) product.part[i].w.fast = false;
+        if (product.part[i].expert_stride % 16 != 0) product.part[i].w.fast = false;
     }
     if (p->status != ES_OK) return false;
     if (add_swiglu(p, &product, next, m->used)) return true;
@@ -304,6 +317,15 @@ static bool add_experts(preparing *p, const es_op_moe_product *m, const es_op *n
 }
 
 /* --- all operations --- */
+
+static void prepare_attention(preparing *p, const es_op *op, es_cuda_launch *launch)
+{
+    const es_cuda_shadow *shadow = launch->shadow >= 0 ? &p->cuda->shadow[launch->shadow] : NULL;
+    if (p->status == ES_OK)
+        p->status = es_cuda_attend_prepare(p->cuda, &op->as.attn, shadow ? shadow->data : NULL, shadow ? shadow->stride : 0,
+                                           launch->attend);
+    p->plan->attends = true;
+}
 
 /* True when the operation behind is part of this one's launch. */
 static bool add_op(preparing *p, const es_op *op, const es_op *next)
@@ -321,7 +343,10 @@ static bool add_op(preparing *p, const es_op *op, const es_op *next)
         launch.shadow = fills(p, op->as.rmsnorm.out);
         break;
     case ES_OP_SWIGLU: launch.shadow = fills(p, op->as.swiglu.out); break;
-    case ES_OP_ATTN: launch.shadow = fills(p, op->as.attn.out); break;
+    case ES_OP_ATTN:
+        launch.shadow = fills(p, op->as.attn.out);
+        prepare_attention(p, op, &launch);
+        break;
     case ES_OP_ATTN_MERGE: return false; /* ES_OP_ATTN leaves nothing to it */
     case ES_OP_DELTA_SCAN: spoils(p, op->as.delta_scan.out); break;
     case ES_OP_DELTA_FINISH: launch.shadow = fills(p, op->as.delta_finish.out); break;
@@ -396,7 +421,7 @@ es_status es_cuda_plan_find(es_cuda *cuda, const es_program *program, es_cuda_pl
 
 /* --- launching --- */
 
-static void launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, const es_batch *batch, bool single)
+static es_status launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, const es_batch *batch, bool single)
 {
     const es_op *op = &l->op;
     const es_cuda_batch *b = &cuda->batch;
@@ -411,7 +436,10 @@ static void launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, cons
     case ES_OP_RMSNORM: es_cuda_rmsnorm(stream, b, rows, &op->as.rmsnorm, shadow, stride); break;
     case ES_OP_SWIGLU: es_cuda_swiglu(stream, rows, &op->as.swiglu, shadow, stride); break;
     case ES_OP_ATTN_PREPARE: es_cuda_attn_prepare(stream, b, rows, &op->as.attn_prepare, in_bf16(cuda)); break;
-    case ES_OP_ATTN: es_cuda_attn_plain(stream, cuda, rows, &op->as.attn, shadow, stride); break;
+    case ES_OP_ATTN:
+        if (cuda->tuned_attention) return es_cuda_attend_launch(cuda, l->attend);
+        es_cuda_attn_plain(stream, cuda, rows, &op->as.attn, shadow, stride);
+        break;
     case ES_OP_DELTA_PREPARE: es_cuda_delta_prepare(stream, b, rows, batch->spans, single, &op->as.delta_prepare); break;
     case ES_OP_DELTA_SCAN: es_cuda_delta_scan(stream, b, batch->spans, &op->as.delta_scan); break;
     case ES_OP_DELTA_FINISH: es_cuda_delta_finish(stream, rows, &op->as.delta_finish, shadow, stride); break;
@@ -423,6 +451,7 @@ static void launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, cons
     case ES_OP_MOE_PRODUCT:
     case ES_OP_KINDS: break;
     }
+    return ES_OK;
 }
 
 /* Tiles of experts: at most one for each entry, and at most one partly filled for each expert. */
@@ -437,14 +466,14 @@ static void launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t rows)
     es_cuda_product product = l->product;
     product.tokens = product.order ? most_tiles(rows * product.used, ES_CUDA_MOST_EXPERTS) : rows;
     if (l->f32)
-        es_cuda_product_f32(cuda->stream, &product, l->first);
+        es_cuda_product_f32(cuda->stream, &product, l->first, l->parts);
     else if (cuda->panel && !product.order && rows >= ES_CUDA_MANY_TOKENS)
         es_cuda_product_many(cuda->stream, &product, l->first, l->parts, cuda->panel, ES_CUDA_PANEL);
     else
         es_cuda_product_bf16(cuda->stream, &product, l->first, l->parts, product.order || rows <= 8);
 }
 
-void es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)
+es_status es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)
 {
     for (int32_t i = 0; i < plan->launches; i++) {
         const es_cuda_launch *l = &plan->launch[i];
@@ -456,7 +485,8 @@ void es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch
             const es_cuda_shadow *s = &cuda->shadow[l->shadow];
             es_cuda_shadow_fill(cuda->stream, rows * l->per_row, l->product.x, l->stride, l->width, s->data, s->stride);
         } else {
-            launch_op(cuda, l, rows, batch, single);
+            ES_TRY(launch_op(cuda, l, rows, batch, single));
         }
     }
+    return ES_OK;
 }

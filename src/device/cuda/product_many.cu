@@ -16,7 +16,7 @@ static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES;
 typedef struct panel {
     const uint16_t *w[2]; /* weight rows in bfloat16, `stride` elements apart; the second: up of a SwiGLU */
     int64_t stride;
-    int32_t first, rows;  /* rows of the matrix that the panel holds */
+    int32_t first, rows; /* rows of the matrix that the panel holds */
 } panel;
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -60,7 +60,8 @@ static __device__ __forceinline__ void multiply(unsigned stage, int row0, int to
     const int lane = threadIdx.x % 32, at = lane / 4 * 64 + lane % 4 * 16;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const unsigned w = stage + half * HALF_BYTES + row0 * 64 + at, x = stage + OPERAND_BYTES + half * HALF_BYTES + token0 * 64 + at;
+        const unsigned w = stage + half * HALF_BYTES + row0 * 64 + at,
+                       x = stage + OPERAND_BYTES + half * HALF_BYTES + token0 * 64 + at;
         uint4 b[TOKEN_TILES];
 #pragma unroll
         for (int n = 0; n < TOKEN_TILES; n++) b[n] = read16(x + n * 8 * 64);
@@ -76,8 +77,8 @@ static __device__ __forceinline__ void multiply(unsigned stage, int row0, int to
 }
 
 /* Element e of a tile's accumulators: rows g and g + 8, tokens 2·quad and the next. */
-static __device__ __forceinline__ void put_tile(const es_cuda_product *p, const es_cuda_part *part, const panel *w, int row0, int token0,
-                                                float total[ROW_TILES][TOKEN_TILES][4])
+static __device__ __forceinline__ void put_tile(const es_cuda_product *p, const es_cuda_part *part, const panel *w, int row0,
+                                                int token0, float total[ROW_TILES][TOKEN_TILES][4])
 {
     const int lane = threadIdx.x % 32, g = lane / 4, quad = lane % 4, rows = p->swiglu ? ROW_TILES / 2 : ROW_TILES;
 #pragma unroll
@@ -98,6 +99,7 @@ static __device__ __forceinline__ void put_tile(const es_cuda_product *p, const 
 static __global__ void __launch_bounds__(THREADS, 1) many_kernel(es_cuda_product p, int which, panel w, int segment)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    es_take_turn();
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned base = (unsigned)__cvta_generic_to_shared(shared);
     const int steps = (int)p.x16_stride / STEP, token_tile = blockIdx.x, row_tile = blockIdx.y, warp = threadIdx.x / 32;
@@ -144,9 +146,11 @@ static __global__ void __launch_bounds__(THREADS, 1) many_kernel(es_cuda_product
 }
 
 /* A panel's rows in bfloat16, zeros behind the columns: a group of four lanes makes 64 columns of a row. */
-template <class L> static __global__ void __launch_bounds__(THREADS) decode_kernel(es_cuda_matrix w, int first, int rows, int columns, int padded,
-                                                                               uint16_t *to)
+template <class L>
+static __global__ void __launch_bounds__(THREADS)
+    decode_kernel(es_cuda_matrix w, int first, int rows, int columns, int padded, uint16_t *to)
 {
+    es_take_turn();
     const int steps = padded / STEP, at = (blockIdx.x * THREADS + threadIdx.x) / 4, quad = threadIdx.x % 4;
     const int row = at / steps, column = at % steps * STEP;
     if (row >= rows) return;
@@ -159,26 +163,35 @@ template <class L> static __global__ void __launch_bounds__(THREADS) decode_kern
     *(uint4 *)(void *)(out + 32) = y;
 }
 
-template <class L> static void decode_rows(cudaStream_t stream, const es_cuda_matrix *w, int first, int rows, int columns, int padded, uint16_t *to)
+template <class L>
+static void decode_rows(cudaStream_t stream, const es_cuda_matrix *w, int first, int rows, int columns, int padded,
+                        uint16_t *to)
 {
     const int64_t threads = (int64_t)rows * (padded / STEP) * 4;
-    decode_kernel<L><<<(unsigned)((threads + THREADS - 1) / THREADS), THREADS, 0, stream>>>(*w, first, rows, columns, padded, to);
+    es_launch(stream, dim3((unsigned)((unsigned)((threads + THREADS - 1) / THREADS))), THREADS, 0, decode_kernel<L>, *w, first,
+              rows, columns, padded, to);
 }
 
-static void decode_panel(cudaStream_t stream, const es_cuda_matrix *w, int first, int rows, int columns, int padded, uint16_t *to)
+static void decode_panel(cudaStream_t stream, const es_cuda_matrix *w, int first, int rows, int columns, int padded,
+                         uint16_t *to)
 {
-    if (w->fast && w->type == ES_Q8_0) decode_rows<q8_loader>(stream, w, first, rows, columns, padded, to);
-    else if (w->fast && w->type == ES_Q4_K) decode_rows<q4k_loader>(stream, w, first, rows, columns, padded, to);
-    else if (w->fast && w->type == ES_Q5_K) decode_rows<q5k_loader>(stream, w, first, rows, columns, padded, to);
-    else if (w->fast && w->type == ES_Q6_K) decode_rows<q6k_loader>(stream, w, first, rows, columns, padded, to);
-    else decode_rows<any_loader>(stream, w, first, rows, columns, padded, to);
+    if (w->fast && w->type == ES_Q8_0)
+        decode_rows<q8_loader>(stream, w, first, rows, columns, padded, to);
+    else if (w->fast && w->type == ES_Q4_K)
+        decode_rows<q4k_loader>(stream, w, first, rows, columns, padded, to);
+    else if (w->fast && w->type == ES_Q5_K)
+        decode_rows<q5k_loader>(stream, w, first, rows, columns, padded, to);
+    else if (w->fast && w->type == ES_Q6_K)
+        decode_rows<q6k_loader>(stream, w, first, rows, columns, padded, to);
+    else
+        decode_rows<any_loader>(stream, w, first, rows, columns, padded, to);
 }
 
 static void launch(cudaStream_t stream, const es_cuda_product *p, int32_t which, const panel *w)
 {
     const int tile = p->swiglu ? TILE / 2 : TILE;
     const dim3 grid((unsigned)((p->tokens + TILE - 1) / TILE), (unsigned)((w->rows + tile - 1) / tile));
-    many_kernel<<<grid, THREADS, SHARED_BYTES, stream>>>(*p, which, *w, segment_of(p->x16_stride));
+    es_launch(stream, grid, THREADS, SHARED_BYTES, many_kernel, *p, which, *w, segment_of(p->x16_stride));
 }
 
 /* One part (two of a SwiGLU), panel by panel. */
@@ -187,8 +200,12 @@ static void launch_part(cudaStream_t stream, const es_cuda_product *p, int32_t w
     const es_cuda_matrix *m = &p->part[which].w;
     const int padded = (int)p->x16_stride, matrices = p->swiglu ? 2 : 1;
     if (m->fast && m->type == ES_BF16) {
-        const panel whole = {{(const uint16_t *)(const void *)m->data, (const uint16_t *)(const void *)p->part[which + matrices - 1].w.data},
-                             m->row_bytes / 2, 0, m->rows};
+        const panel whole = {
+            {(const uint16_t *)(const void *)m->data, (const uint16_t *)(const void *)p->part[which + matrices - 1].w.data},
+            m->row_bytes / 2,
+            0,
+            m->rows
+        };
         launch(stream, p, which, &whole);
         return;
     }
@@ -196,20 +213,25 @@ static void launch_part(cudaStream_t stream, const es_cuda_product *p, int32_t w
     if (most > m->rows) most = m->rows;
     for (int first = 0; first < m->rows; first += most) {
         const int rows = m->rows - first < most ? m->rows - first : most;
-        const panel some = {{room, room + (int64_t)most * padded}, padded, first, rows};
+        const panel some = {
+            {room, room + (int64_t)most * padded},
+            padded, first, rows
+        };
         for (int i = 0; i < matrices; i++)
             decode_panel(stream, &p->part[which + i].w, first, rows, p->columns, padded, room + (int64_t)i * most * padded);
         launch(stream, p, which, &some);
     }
 }
 
-void es_cuda_product_many(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, uint16_t *room, size_t room_bytes)
+void es_cuda_product_many(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, uint16_t *room,
+                          size_t room_bytes)
 {
     for (int32_t i = first; i < first + (p->swiglu ? 1 : parts); i++) launch_part(stream, p, i, room, room_bytes);
 }
 
 es_status es_cuda_product_many_setup(void)
 {
-    return es_cuda_check(cudaFuncSetAttribute((const void *)many_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES),
-                         "shared memory for products");
+    return es_cuda_check(
+        cudaFuncSetAttribute((const void *)many_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES),
+        "shared memory for products");
 }
