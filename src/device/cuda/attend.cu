@@ -96,7 +96,7 @@ es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *
         c->out = shadow ? NULL : es_cuda_floats(op->out);
         c->out16 = shadow, c->out16_stride = shadow_stride;
         c->workspace = cuda->attend_workspace;
-        c->tuning.overlap = cuda->gpu.major >= 9;
+        c->tuning.overlap = es_cuda_overlap && cuda->gpu.major >= 9;
         ES_TRY(check(es_cuda_decode_setup(c)));
         if (i == 0) ES_TRY(check(es_cuda_decode_clear(c, cuda->stream)));
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static es_cuda_host host_calls;
+bool es_cuda_overlap = true;
 
 es_status es_cuda_fail(es_status status, const char *format, ...)
 {
@@ -393,6 +394,7 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
     ES_TRY(describe(0, &cuda->gpu));
     cuda->options = *options;
     cuda->tensor_cores = cuda->gpu.major >= 8;
+    es_cuda_overlap = !(getenv("ES_CUDA_OVERLAP") && strcmp(getenv("ES_CUDA_OVERLAP"), "0") == 0);
     cuda->no_graphs = getenv("ES_CUDA_GRAPHS") && strcmp(getenv("ES_CUDA_GRAPHS"), "0") == 0;
     snprintf(cuda->set, sizeof cuda->set, "sm_%d%d", cuda->gpu.major, cuda->gpu.minor);
     cuda->base.info = (es_device_info){
@@ -402,6 +404,7 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
         ES_TRY(es_cuda_product_setup());
         ES_TRY(es_cuda_product_many_setup());
     }
+    ES_TRY(es_cuda_moe_setup());
     ES_TRY(es_cuda_attn_setup(options, cuda->gpu.shared));
     ES_TRY(allocate(cuda));
     return options->attn.head_dim ? es_cuda_attend_open(cuda) : ES_OK;

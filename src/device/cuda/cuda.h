@@ -21,6 +21,7 @@
 #define ES_CUDA_COLUMNS 64
 /** Entries of one expert that a block multiplies at once. */
 #define ES_CUDA_EXPERT_TOKENS 8
+#define ES_CUDA_EXPERT_MANY   32
 #define ES_CUDA_MOST_EXPERTS  1024
 /** Tokens from which on products take the tiles of product_many.cu, and bytes of decoded weights that it works on at once. */
 #define ES_CUDA_MANY_TOKENS 65
@@ -86,7 +87,7 @@ typedef struct es_cuda_product {
     bool swiglu; /**< part[0] ← silu(part[0]) · part[1] */
     /* experts: token i is entry order[i] of expert e, its input row order[i] / used (gather) or order[i] */
     const int32_t *order, *tile_expert, *tile_first, *tile_count, *tiles;
-    int32_t used;
+    int32_t used, experts;
     bool gather;
 } es_cuda_product;
 
@@ -164,6 +165,10 @@ typedef struct es_cuda {
     uint64_t random_state;
 } es_cuda;
 
+/** Launch kernels so that each starts while the one before drains (sm_90); ES_CUDA_OVERLAP=0 in the environment: one after the
+ *  other. Changes no bit. */
+extern bool es_cuda_overlap;
+
 /** es_fail() of the library: the sentence is recorded in the program. */
 es_status es_cuda_fail(es_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** The failure of a call of the runtime; ES_OK for cudaSuccess. */
@@ -237,6 +242,8 @@ void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_f
 /* moe.cu */
 void es_cuda_moe_route(cudaStream_t stream, int32_t rows, const es_op_moe_route *op);
 void es_cuda_moe_group(cudaStream_t stream, int32_t rows, const es_op_moe_group *op, const es_cuda *cuda);
+es_status es_cuda_moe_setup(void);
+int32_t es_cuda_expert_width(int32_t rows, int32_t used, int32_t experts);
 void es_cuda_moe_combine(cudaStream_t stream, int32_t rows, const es_op_moe_combine *op);
 
 /* limits.cu */

@@ -88,7 +88,7 @@ static inline void es_launch(cudaStream_t stream, dim3 grid, unsigned threads, s
     config.dynamicSmemBytes = shared;
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.numAttrs = es_cuda_overlap ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
 }
 

@@ -30,162 +30,207 @@ static __device__ __forceinline__ uint2 load_once8(const void *p)
     return v;
 }
 
-/* A loader takes a lane's sixteen weights of 64 columns of a row: the eight from 8·quad on in each half. raw is what is
- * loaded, early; decode() makes pairs of bfloat16 of it. `ok` is false for rows past the matrix. */
+/* Pairs of bfloat16 are decoded two at a time by fused steps: a · b + c, rounded once. */
+static __device__ __forceinline__ uint32_t fma2(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+#if __CUDA_ARCH__ >= 800
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+#else
+    d = a ^ b ^ c; /* never run: mode bf16 begins with sm_80 */
+#endif
+    return d;
+}
+
+/* Both halves the same number. */
+static __device__ __forceinline__ uint32_t twice(float value)
+{
+    return es_to_bf16x2(value, value);
+}
+
+#define ES_BF16_ONE        0x3F803F80u
+#define ES_BF16_MINUS_ZERO 0x80008000u /* x · y + −0 is x · y, whatever its sign */
+#define ES_BF16_128        0x43434343u /* 0x43qq is 128 + qq for qq below 128 */
+
+/* A loader takes a lane's sixteen weights of 64 columns of two rows, eight rows apart: the eight from 8·quad on in each half
+ * of the columns. load() is early, decode() late; x and y are the top row's two halves, z and w the bottom row's.
+ *
+ * A quantised weight is its integer, exact, times its scale rounded to bfloat16 (minus its minimum, likewise), rounded once.
+ */
 struct bf16_loader {
-    uint4 a, b;
-    __device__ __forceinline__ void load(const unsigned char *row, const es_cuda_matrix *, int column, int quad, int)
+    uint4 a, b, c, d;
+    __device__ __forceinline__ void load(const unsigned char *top, const unsigned char *bottom, const es_cuda_matrix *,
+                                         int column, int quad, int)
     {
-        const unsigned char *at = row + 2 * (column + 8 * quad);
-        a = load_once(at);
-        b = load_once(at + 64);
+        const int at = 2 * (column + 8 * quad);
+        a = load_once(top + at), b = load_once(top + at + 64);
+        c = load_once(bottom + at), d = load_once(bottom + at + 64);
     }
-    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, int, int) const
+    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, uint4 *z, uint4 *w, int, int) const
     {
-        *x = a;
-        *y = b;
+        *x = a, *y = b, *z = c, *w = d;
     }
 };
 
-/* Four signed bytes as bfloat16 times d: 2^23 + 128 + q is a float whose low byte is q + 128. */
-static __device__ __forceinline__ uint2 scaled_bytes(uint32_t q, float d)
+/* Two of four signed bytes: 0x43 and a byte, less 128 or, where the byte's top bit is set, 256. */
+template <int SELECT> static __device__ __forceinline__ uint32_t signed_pair(uint32_t q, uint32_t d)
 {
-    const uint32_t u = q ^ 0x80808080u;
-    const float base = 8388608.0f + 128.0f;
-    const float f0 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7650)) - base,
-                f1 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7651)) - base;
-    const float f2 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7652)) - base,
-                f3 = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7653)) - base;
-    return make_uint2(es_to_bf16x2(d * f0, d * f1), es_to_bf16x2(d * f2, d * f3));
+    const uint32_t p = __byte_perm(q, ES_BF16_128, SELECT);
+    return fma2(fma2(p & 0xFF7FFF7Fu, ES_BF16_ONE, (p & 0xFF80FF80u) | 0x80008000u), d, ES_BF16_MINUS_ZERO);
+}
+
+static __device__ __forceinline__ uint4 signed_eight(uint2 q, uint32_t d)
+{
+    return make_uint4(signed_pair<0x4140>(q.x, d), signed_pair<0x4342>(q.x, d), signed_pair<0x4140>(q.y, d),
+                      signed_pair<0x4342>(q.y, d));
 }
 
 struct q8_loader {
-    uint2 a, b;
-    uint32_t d;
-    __device__ __forceinline__ void load(const unsigned char *row, const es_cuda_matrix *w, int column, int quad, int)
+    uint2 a, b, c, d;
+    uint32_t s, t;
+    __device__ __forceinline__ void load(const unsigned char *top, const unsigned char *bottom, const es_cuda_matrix *w,
+                                         int column, int quad, int)
     {
-        a = load_once8(row + column + 8 * quad);
-        b = load_once8(row + column + 32 + 8 * quad);
-        d = *(const uint32_t *)(const void *)(row + w->row_bytes / 34 * 32 + column / 16);
+        const int at = column + 8 * quad, scales = (int)(w->row_bytes / 34) * 32 + column / 16;
+        a = load_once8(top + at), b = load_once8(top + at + 32);
+        c = load_once8(bottom + at), d = load_once8(bottom + at + 32);
+        s = *(const uint32_t *)(const void *)(top + scales);
+        t = *(const uint32_t *)(const void *)(bottom + scales);
     }
-    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, int, int) const
+    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, uint4 *z, uint4 *w, int, int) const
     {
-        const float d0 = es_from_half(d & 0xFFFF), d1 = es_from_half(d >> 16);
-        const uint2 x0 = scaled_bytes(a.x, d0), x1 = scaled_bytes(a.y, d0), y0 = scaled_bytes(b.x, d1),
-                    y1 = scaled_bytes(b.y, d1);
-        *x = make_uint4(x0.x, x0.y, x1.x, x1.y);
-        *y = make_uint4(y0.x, y0.y, y1.x, y1.y);
+        *x = signed_eight(a, twice(es_from_half(s & 0xFFFF))), *y = signed_eight(b, twice(es_from_half(s >> 16)));
+        *z = signed_eight(c, twice(es_from_half(t & 0xFFFF))), *w = signed_eight(d, twice(es_from_half(t >> 16)));
     }
 };
 
-/* Four numbers of up to five bits in the bytes of q: dg·q − mg. The product of a 17-bit and a 5-bit number is exact, so a
- * fused step rounds as the formula does. */
-static __device__ __forceinline__ uint2 scaled_nibbles(uint32_t q, float dg, float mg)
+/* Eight numbers below 128 in bytes, less `zero` (128 and what else), times d, plus m. */
+template <int SELECT> static __device__ __forceinline__ uint32_t pair(uint32_t q, uint32_t zero, uint32_t d, uint32_t m)
 {
-    const float base = 8388608.0f;
-    const float f0 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7650)) - base,
-                f1 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7651)) - base;
-    const float f2 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7652)) - base,
-                f3 = __uint_as_float(__byte_perm(q, 0x4B000000u, 0x7653)) - base;
-    return make_uint2(es_to_bf16x2(fmaf(dg, f0, -mg), fmaf(dg, f1, -mg)), es_to_bf16x2(fmaf(dg, f2, -mg), fmaf(dg, f3, -mg)));
+    return fma2(fma2(__byte_perm(q, ES_BF16_128, SELECT), ES_BF16_ONE, zero), d, m);
 }
 
-/* Scale and minimum of group g from the 12 bytes in three words. */
-static __device__ __forceinline__ void k_scale(const uint4 head, int g, float *dg, float *mg)
+static __device__ __forceinline__ uint4 eight(uint32_t q, uint32_t r, uint32_t zero, uint32_t d, uint32_t m)
+{
+    return make_uint4(pair<0x4140>(q, zero, d, m), pair<0x4342>(q, zero, d, m), pair<0x4140>(r, zero, d, m),
+                      pair<0x4342>(r, zero, d, m));
+}
+
+#define ES_BF16_MINUS_136 0xC308C308u
+#define ES_BF16_MINUS_144 0xC310C310u
+#define ES_BF16_MINUS_160 0xC320C320u
+
+/* Scales of Q4_K and Q5_K: two rows times two groups of 32 columns are four pairs, one for each lane of a quad; each lane works
+ * out its own and takes the others from its neighbours. d·q − m is d·(q − middle) + (d·middle − m): where a group's weights lie
+ * around zero, what is added is small, and so is what rounding takes from it. */
+static __device__ __forceinline__ uint32_t k_scale(const uint4 head, int g, float middle)
 {
     const int shift = g % 4 * 8;
     const uint32_t s0 = head.y >> shift & 0xFF, s1 = head.z >> shift & 0xFF, s2 = head.w >> shift & 0xFF;
     const uint32_t scale = g < 4 ? s0 & 0x3F : (s2 & 0x0F) | (s0 >> 2 & 0x30);
     const uint32_t minimum = g < 4 ? s1 & 0x3F : s2 >> 4 | (s1 >> 2 & 0x30);
-    *dg = es_from_half(head.x & 0xFFFF) * (float)scale;
-    *mg = es_from_half(head.x >> 16) * (float)minimum;
+    const float d = es_from_half(head.x & 0xFFFF) * (float)scale;
+    return es_to_bf16x2(d, fmaf(middle, d, -(es_from_half(head.x >> 16) * (float)minimum)));
+}
+
+static __device__ __forceinline__ void of_lane(uint32_t mine, int lane, uint32_t *d, uint32_t *m)
+{
+    const uint32_t both = __shfl_sync(0xFFFFFFFFu, mine, lane, 4);
+    *d = __byte_perm(both, 0, 0x1010);
+    *m = __byte_perm(both, 0, 0x3232);
 }
 
 struct q4k_loader {
     uint4 head;
-    uint2 q;
-    __device__ __forceinline__ void load(const unsigned char *row, const es_cuda_matrix *, int column, int quad, int)
+    uint2 q, r;
+    __device__ __forceinline__ void load(const unsigned char *top, const unsigned char *bottom, const es_cuda_matrix *,
+                                         int column, int quad, int)
     {
-        const unsigned char *block = row + column / 256 * 144;
-        head = *(const uint4 *)(const void *)block;
-        q = load_once8(block + 16 + column % 256 / 2 + 8 * quad);
+        const int block = column / 256 * 144, at = block + 16 + column % 256 / 2 + 8 * quad;
+        head = *(const uint4 *)(const void *)((quad < 2 ? top : bottom) + block);
+        q = load_once8(top + at);
+        r = load_once8(bottom + at);
     }
-    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, int column, int) const
+    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, uint4 *z, uint4 *w, int column, int quad) const
     {
-        float d0, m0, d1, m1;
-        const int g = column % 256 / 32;
-        k_scale(head, g, &d0, &m0);
-        k_scale(head, g + 1, &d1, &m1);
-        const uint2 x0 = scaled_nibbles(q.x & 0x0F0F0F0Fu, d0, m0), x1 = scaled_nibbles(q.y & 0x0F0F0F0Fu, d0, m0);
-        const uint2 y0 = scaled_nibbles(q.x >> 4 & 0x0F0F0F0Fu, d1, m1), y1 = scaled_nibbles(q.y >> 4 & 0x0F0F0F0Fu, d1, m1);
-        *x = make_uint4(x0.x, x0.y, x1.x, x1.y);
-        *y = make_uint4(y0.x, y0.y, y1.x, y1.y);
+        const uint32_t mine = k_scale(head, column % 256 / 32 + quad % 2, 8.0f), low = 0x0F0F0F0Fu;
+        uint32_t d, m;
+        of_lane(mine, 0, &d, &m), *x = eight(q.x & low, q.y & low, ES_BF16_MINUS_136, d, m);
+        of_lane(mine, 1, &d, &m), *y = eight(q.x >> 4 & low, q.y >> 4 & low, ES_BF16_MINUS_136, d, m);
+        of_lane(mine, 2, &d, &m), *z = eight(r.x & low, r.y & low, ES_BF16_MINUS_136, d, m);
+        of_lane(mine, 3, &d, &m), *w = eight(r.x >> 4 & low, r.y >> 4 & low, ES_BF16_MINUS_136, d, m);
     }
 };
 
-/* As Q4_K; bit g of a byte of `high` is the fifth bit of its element in group g. */
+/* As Q4_K; bit g of a byte of the high bits is the fifth bit of its element in group g. */
 struct q5k_loader {
     uint4 head;
-    uint2 q, high;
-    __device__ __forceinline__ void load(const unsigned char *row, const es_cuda_matrix *, int column, int quad, int)
+    uint2 q, r, h, k;
+    __device__ __forceinline__ void load(const unsigned char *top, const unsigned char *bottom, const es_cuda_matrix *,
+                                         int column, int quad, int)
     {
-        const unsigned char *block = row + column / 256 * 176;
-        head = *(const uint4 *)(const void *)block;
-        high = *(const uint2 *)(const void *)(block + 16 + 8 * quad);
-        q = load_once8(block + 48 + column % 256 / 2 + 8 * quad);
+        const int block = column / 256 * 176, at = block + 48 + column % 256 / 2 + 8 * quad, high = block + 16 + 8 * quad;
+        head = *(const uint4 *)(const void *)((quad < 2 ? top : bottom) + block);
+        q = load_once8(top + at), r = load_once8(bottom + at);
+        h = *(const uint2 *)(const void *)(top + high), k = *(const uint2 *)(const void *)(bottom + high);
     }
-    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, int column, int) const
+    static __device__ __forceinline__ uint32_t fifth(uint32_t high, int g)
     {
-        float d0, m0, d1, m1;
+        return (high >> g & 0x01010101u) << 4;
+    }
+    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, uint4 *z, uint4 *w, int column, int quad) const
+    {
         const int g = column % 256 / 32;
-        k_scale(head, g, &d0, &m0);
-        k_scale(head, g + 1, &d1, &m1);
-        const uint32_t one = 0x01010101u, low = 0x0F0F0F0Fu;
-        const uint2 x0 = scaled_nibbles((q.x & low) | (high.x >> g & one) << 4, d0, m0);
-        const uint2 x1 = scaled_nibbles((q.y & low) | (high.y >> g & one) << 4, d0, m0);
-        const uint2 y0 = scaled_nibbles((q.x >> 4 & low) | (high.x >> (g + 1) & one) << 4, d1, m1);
-        const uint2 y1 = scaled_nibbles((q.y >> 4 & low) | (high.y >> (g + 1) & one) << 4, d1, m1);
-        *x = make_uint4(x0.x, x0.y, x1.x, x1.y);
-        *y = make_uint4(y0.x, y0.y, y1.x, y1.y);
+        const uint32_t mine = k_scale(head, g + quad % 2, 16.0f), low = 0x0F0F0F0Fu, zero = ES_BF16_MINUS_144;
+        uint32_t d, m;
+        of_lane(mine, 0, &d, &m), *x = eight((q.x & low) | fifth(h.x, g), (q.y & low) | fifth(h.y, g), zero, d, m);
+        of_lane(mine, 1, &d, &m),
+            *y = eight((q.x >> 4 & low) | fifth(h.x, g + 1), (q.y >> 4 & low) | fifth(h.y, g + 1), zero, d, m);
+        of_lane(mine, 2, &d, &m), *z = eight((r.x & low) | fifth(k.x, g), (r.y & low) | fifth(k.y, g), zero, d, m);
+        of_lane(mine, 3, &d, &m),
+            *w = eight((r.x >> 4 & low) | fifth(k.x, g + 1), (r.y >> 4 & low) | fifth(k.y, g + 1), zero, d, m);
     }
 };
 
+/* Each half of 32 columns has two scales, of 16 columns each. */
 struct q6k_loader {
-    uint2 low0, low1, high;
-    uint32_t scale, d;
-    __device__ __forceinline__ void load(const unsigned char *row, const es_cuda_matrix *w, int column, int quad, int)
+    uint2 a, b, h, c, e, k;
+    uint32_t s, t, d;
+    __device__ __forceinline__ void load(const unsigned char *top, const unsigned char *bottom, const es_cuda_matrix *w,
+                                         int column, int quad, int)
     {
-        const int64_t blocks = w->row_bytes / 210;
-        const int super = column / 256, half = column % 256 / 128, pair = column % 128 / 64;
-        const unsigned char *l = row + super * 128 + half * 64 + 8 * quad;
-        low0 = *(const uint2 *)(const void *)l;
-        low1 = *(const uint2 *)(const void *)(l + 32);
-        high = *(const uint2 *)(const void *)(row + blocks * 128 + super * 64 + half * 32 + 8 * quad);
-        scale = *(const uint32_t *)(const void *)(row + blocks * 192 + super * 16 + half * 8 + pair * 4);
-        d = *(const uint16_t *)(const void *)(row + blocks * 208 + super * 2);
+        const int blocks = (int)(w->row_bytes / 210), super = column / 256, half = column % 256 / 128,
+                  which = column % 128 / 64;
+        const int low = super * 128 + half * 64 + 8 * quad, high = blocks * 128 + super * 64 + half * 32 + 8 * quad;
+        const int scale = blocks * 192 + super * 16 + half * 8 + which * 4, whole = blocks * 208 + super * 2;
+        a = *(const uint2 *)(const void *)(top + low), b = *(const uint2 *)(const void *)(top + low + 32);
+        c = *(const uint2 *)(const void *)(bottom + low), e = *(const uint2 *)(const void *)(bottom + low + 32);
+        h = *(const uint2 *)(const void *)(top + high), k = *(const uint2 *)(const void *)(bottom + high);
+        s = *(const uint32_t *)(const void *)(top + scale), t = *(const uint32_t *)(const void *)(bottom + scale);
+        d = *(const uint16_t *)(const void *)(top + whole) | (uint32_t) * (const uint16_t *)(const void *)(bottom + whole)
+                                                                 << 16;
     }
-    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, int column, int quad) const
+    static __device__ __forceinline__ uint4 half_row(uint2 low, uint2 high, int nibble, int bits, uint32_t d)
     {
-        const int pair = column % 128 / 64, nibble = pair * 4, bits = pair * 4;
-        const float whole = es_from_half(d);
-        const float d0 = whole * (float)(int8_t)(scale >> (quad / 2 * 8)),
-                    d1 = whole * (float)(int8_t)(scale >> (16 + quad / 2 * 8));
-        const uint32_t a = (low0.x >> nibble & 0x0F0F0F0Fu) | (high.x >> bits & 0x03030303u) << 4;
-        const uint32_t b = (low0.y >> nibble & 0x0F0F0F0Fu) | (high.y >> bits & 0x03030303u) << 4;
-        const uint32_t c = (low1.x >> nibble & 0x0F0F0F0Fu) | (high.x >> (bits + 2) & 0x03030303u) << 4;
-        const uint32_t e = (low1.y >> nibble & 0x0F0F0F0Fu) | (high.y >> (bits + 2) & 0x03030303u) << 4;
-        /* scaled_bytes() takes q − 32 as a signed byte. */
-        const uint2 x0 = scaled_bytes(__vsub4(a, 0x20202020u), d0), x1 = scaled_bytes(__vsub4(b, 0x20202020u), d0);
-        const uint2 y0 = scaled_bytes(__vsub4(c, 0x20202020u), d1), y1 = scaled_bytes(__vsub4(e, 0x20202020u), d1);
-        *x = make_uint4(x0.x, x0.y, x1.x, x1.y);
-        *y = make_uint4(y0.x, y0.y, y1.x, y1.y);
+        const uint32_t q = (low.x >> nibble & 0x0F0F0F0Fu) | (high.x >> bits & 0x03030303u) << 4;
+        const uint32_t r = (low.y >> nibble & 0x0F0F0F0Fu) | (high.y >> bits & 0x03030303u) << 4;
+        return eight(q, r, ES_BF16_MINUS_160, d, ES_BF16_MINUS_ZERO);
+    }
+    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, uint4 *z, uint4 *w, int column, int quad) const
+    {
+        const int nibble = column % 128 / 64 * 4, first = quad / 2 * 8;
+        const float f = es_from_half(d & 0xFFFF), g = es_from_half(d >> 16);
+        *x = half_row(a, h, nibble, nibble, twice(f * (float)(int8_t)(s >> first)));
+        *y = half_row(b, h, nibble, nibble + 2, twice(f * (float)(int8_t)(s >> (first + 16))));
+        *z = half_row(c, k, nibble, nibble, twice(g * (float)(int8_t)(t >> first)));
+        *w = half_row(e, k, nibble, nibble + 2, twice(g * (float)(int8_t)(t >> (first + 16))));
     }
 };
 
 /* Every type, at any place, element by element; columns past the row's end are zero. */
 struct any_loader {
-    uint4 a, b;
-    static __device__ __noinline__ uint4 eight(const unsigned char *row, const es_cuda_matrix *w, int column, int columns)
+    uint4 a, b, c, d;
+    static __device__ __noinline__ uint4 decoded(const unsigned char *row, const es_cuda_matrix *w, int column, int columns)
     {
         float v[8];
         for (int i = 0; i < 8; i++)
@@ -193,15 +238,15 @@ struct any_loader {
         return make_uint4(es_to_bf16x2(v[0], v[1]), es_to_bf16x2(v[2], v[3]), es_to_bf16x2(v[4], v[5]),
                           es_to_bf16x2(v[6], v[7]));
     }
-    __device__ __forceinline__ void load(const unsigned char *row, const es_cuda_matrix *w, int column, int quad, int columns)
+    __device__ __forceinline__ void load(const unsigned char *top, const unsigned char *bottom, const es_cuda_matrix *w,
+                                         int column, int quad, int columns)
     {
-        a = eight(row, w, column + 8 * quad, columns);
-        b = eight(row, w, column + 32 + 8 * quad, columns);
+        a = decoded(top, w, column + 8 * quad, columns), b = decoded(top, w, column + 32 + 8 * quad, columns);
+        c = decoded(bottom, w, column + 8 * quad, columns), d = decoded(bottom, w, column + 32 + 8 * quad, columns);
     }
-    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, int, int) const
+    __device__ __forceinline__ void decode(uint4 *x, uint4 *y, uint4 *z, uint4 *w, int, int) const
     {
-        *x = a;
-        *y = b;
+        *x = a, *y = b, *z = c, *w = d;
     }
 };
 

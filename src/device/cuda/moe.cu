@@ -73,57 +73,81 @@ static __device__ int scan_before(int v, int *room)
     return sum - v;
 }
 
-/* Counts entries of each expert, a group of lanes for one expert at a time; then starts; then places, in order of entries. The
- * tiles of up to 8 entries that the products walk follow from the starts. */
+/* Entries by expert, in order: each group of lanes takes a contiguous share of the entries, in steps of 32. First it counts
+ * its share for each expert, then, knowing what all shares before hold, it places them. Lanes of one expert find each other by
+ * a match and stand in lane order: no atomics, one order. The tiles that the products walk follow from the starts. */
 static __global__ void __launch_bounds__(GROUP_THREADS)
-    group_kernel(const int *ids, int entries, int experts, int *starts, int *order, int *tile_expert, int *tile_first,
-                 int *tile_count, int *tiles)
+    group_kernel(const int *ids, int entries, int experts, int width, int *starts, int *order, int *tile_expert,
+                 int *tile_first, int *tile_count, int *tiles)
 {
-    es_take_turn();
-    __shared__ int start[MOST_EXPERTS + 1], tile[MOST_EXPERTS + 1], room[GROUP_THREADS / ES_GROUP];
+    extern __shared__ uint16_t counts[]; /* [groups][experts] */
+    __shared__ int room[GROUP_THREADS / ES_GROUP];
     const int group = threadIdx.x / ES_GROUP, lane = threadIdx.x % ES_GROUP, groups = GROUP_THREADS / ES_GROUP;
-    for (int e = group; e - group < experts; e += groups) { /* as often for every group: they may share a warp */
-        int count = 0;
-        for (int i = 0; i < entries; i += ES_GROUP) {
-            const bool mine = i + lane < entries && ids[i + lane] == e;
-            count += mine;
-        }
-        for (int step = ES_GROUP / 2; step > 0; step /= 2) count += __shfl_xor_sync(ES_ALL_LANES, count, step, ES_GROUP);
-        if (lane == 0 && e < experts) start[e + 1] = count;
-    }
+    const int share = ((entries + groups - 1) / groups + ES_GROUP - 1) / ES_GROUP * ES_GROUP;
+    es_lead();
+    for (int i = threadIdx.x; i < groups * experts; i += GROUP_THREADS) counts[i] = 0;
     __syncthreads();
-    /* Prefix sums, one thread an expert. */
-    const int own = threadIdx.x < experts ? start[threadIdx.x + 1] : 0;
-    const int own_tiles = (own + ES_CUDA_EXPERT_TOKENS - 1) / ES_CUDA_EXPERT_TOKENS;
-    const int before = scan_before(own, room), tiles_before = scan_before(own_tiles, room);
-    if (threadIdx.x < experts) start[threadIdx.x] = before, tile[threadIdx.x] = tiles_before;
-    if (threadIdx.x == experts - 1) start[experts] = before + own, tile[experts] = *tiles = tiles_before + own_tiles;
-    __syncthreads();
-    for (int e = threadIdx.x; e <= experts; e += GROUP_THREADS) starts[e] = start[e];
-    for (int e = group; e - group < experts; e += groups) {
-        const bool there = e < experts;
-        for (int k = lane; there && k < tile[e + 1] - tile[e]; k += ES_GROUP) {
-            const int first = start[e] + k * ES_CUDA_EXPERT_TOKENS;
-            tile_expert[tile[e] + k] = e;
-            tile_first[tile[e] + k] = first;
-            tile_count[tile[e] + k] = min(ES_CUDA_EXPERT_TOKENS, start[e + 1] - first);
+    es_follow();
+    uint16_t *own = counts + group * experts;
+    int place = 0; /* of thread e: where expert e's entries start */
+    for (int pass = 0; pass < 2; pass++) {
+        for (int step = 0; step < share; step += ES_GROUP) { /* as often for every group: they may share a warp */
+            const int i = group * share + step + lane, id = i < entries ? ids[i] : experts;
+            /* Of a warp of 64, only lanes of the same group are alike. */
+            const uint64_t alike = __match_any_sync(ES_ALL_LANES, id | group << 16);
+            const unsigned who = (unsigned)(alike >> (threadIdx.x % ES_WARP / ES_GROUP * ES_GROUP));
+            const int rank = __popc(who & ((1u << lane) - 1));
+            const int before = id < experts ? own[id] : 0;
+            if (pass == 1 && id < experts) order[starts[id] + before + rank] = i;
+            __syncwarp();
+            if (id < experts && rank == 0) own[id] = (uint16_t)(before + __popc(who));
+            __syncwarp();
         }
-        int next = there ? start[e] : 0;
-        for (int i = 0; i < entries; i += ES_GROUP) {
-            const bool mine = i + lane < entries && ids[i + lane] == e;
-            /* The lanes of this group in the warp's ballot. */
-            const unsigned who =
-                (unsigned)((uint64_t)__ballot_sync(ES_ALL_LANES, mine) >> (threadIdx.x % ES_WARP / ES_GROUP * ES_GROUP));
-            if (mine) order[next + __popc(who & ((1u << lane) - 1))] = i + lane;
-            next += __popc(who);
+        __syncthreads();
+        if (pass == 1) break;
+        /* Thread e: shares before each share, and in all. */
+        int all = 0;
+        for (int g = 0; g < groups && (int)threadIdx.x < experts; g++) {
+            const int count = counts[g * experts + threadIdx.x];
+            counts[g * experts + threadIdx.x] = (uint16_t)all;
+            all += count;
         }
+        const int some = (all + width - 1) / width, tile = scan_before(some, room);
+        place = scan_before(all, room);
+        if ((int)threadIdx.x < experts) starts[threadIdx.x] = place;
+        if ((int)threadIdx.x == experts - 1) starts[experts] = place + all, *tiles = tile + some;
+        for (int k = 0; k < some; k++) {
+            tile_expert[tile + k] = threadIdx.x;
+            tile_first[tile + k] = place + k * width;
+            tile_count[tile + k] = min(width, all - k * width);
+        }
+        __syncthreads();
     }
+}
+
+static size_t group_bytes(int32_t experts)
+{
+    return (size_t)(GROUP_THREADS / ES_GROUP) * (size_t)experts * sizeof(uint16_t);
+}
+
+es_status es_cuda_moe_setup(void)
+{
+    return es_cuda_check(cudaFuncSetAttribute((const void *)group_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              (int)group_bytes(MOST_EXPERTS)),
+                         "shared memory for experts");
+}
+
+/* Entries that a block of the products takes at once: few, until most experts have many. Changes no bit. */
+int32_t es_cuda_expert_width(int32_t rows, int32_t used, int32_t experts)
+{
+    return rows * used >= 12 * experts ? ES_CUDA_EXPERT_MANY : ES_CUDA_EXPERT_TOKENS;
 }
 
 void es_cuda_moe_group(cudaStream_t stream, int32_t rows, const es_op_moe_group *op, const es_cuda *cuda)
 {
-    es_launch(stream, dim3((unsigned)(1)), GROUP_THREADS, 0, group_kernel, (const int *)(const void *)es_cuda_floats(op->ids),
-              rows * op->used, op->experts, (int *)(void *)es_cuda_floats(op->starts),
+    es_launch(stream, dim3(1), GROUP_THREADS, group_bytes(op->experts), group_kernel,
+              (const int *)(const void *)es_cuda_floats(op->ids), rows * op->used, op->experts,
+              es_cuda_expert_width(rows, op->used, op->experts), (int *)(void *)es_cuda_floats(op->starts),
               (int *)(void *)es_cuda_floats(op->order), cuda->tile_expert, cuda->tile_first, cuda->tile_count, cuda->tiles);
 }
 

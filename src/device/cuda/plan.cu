@@ -300,6 +300,7 @@ static bool add_experts(preparing *p, const es_op_moe_product *m, const es_op *n
                                .tile_count = cuda->tile_count,
                                .tiles = cuda->tiles,
                                .used = m->used,
+                               .experts = m->experts,
                                .gather = m->gather};
     if (in_bf16(cuda) && has_bf16_part(m->part, m->parts))
         need_shadow(p, m->x, m->x_stride, product.columns, false, m->gather ? 1 : m->used, &product);
@@ -455,22 +456,28 @@ static es_status launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows,
 }
 
 /* Tiles of experts: at most one for each entry, and at most one partly filled for each expert. */
-static int32_t most_tiles(int32_t entries, int32_t experts)
+static int32_t most_tiles(int32_t entries, int32_t experts, int32_t width)
 {
-    const int32_t full = entries / ES_CUDA_EXPERT_TOKENS + experts;
+    const int32_t full = entries / width + experts;
     return entries < full ? entries : full;
 }
 
 static void launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t rows)
 {
     es_cuda_product product = l->product;
-    product.tokens = product.order ? most_tiles(rows * product.used, ES_CUDA_MOST_EXPERTS) : rows;
+    bool few = rows <= 8;
+    product.tokens = rows;
+    if (product.order) {
+        const int32_t width = es_cuda_expert_width(rows, product.used, product.experts);
+        product.tokens = most_tiles(rows * product.used, product.experts, width);
+        few = width == ES_CUDA_EXPERT_TOKENS;
+    }
     if (l->f32)
         es_cuda_product_f32(cuda->stream, &product, l->first, l->parts);
     else if (cuda->panel && !product.order && rows >= ES_CUDA_MANY_TOKENS)
         es_cuda_product_many(cuda->stream, &product, l->first, l->parts, cuda->panel, ES_CUDA_PANEL);
     else
-        es_cuda_product_bf16(cuda->stream, &product, l->first, l->parts, product.order || rows <= 8);
+        es_cuda_product_bf16(cuda->stream, &product, l->first, l->parts, few);
 }
 
 es_status es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)

@@ -89,25 +89,27 @@ static __global__ void __launch_bounds__(F32_GROUPS *ES_GROUP) f32_kernel(es_cud
     if (which == first + parts || !find_task(&p, &p.part[which], blockIdx.y, F32_TOKENS, &t)) return;
     const es_cuda_part *part = &p.part[which];
     const unsigned char *row = t.w + r * part->w.row_bytes;
-    const float *x[F32_TOKENS];
-    float sum[F32_TOKENS];
+    for (int from = 0; from < t.count; from += F32_TOKENS) {
+        const float *x[F32_TOKENS];
+        float sum[F32_TOKENS];
 #pragma unroll
-    for (int i = 0; i < F32_TOKENS; i++) {
-        x[i] = i < t.count ? p.x + input_row(&p, t.first + i) * p.x_stride : NULL;
-        sum[i] = 0;
-    }
-    if (fours)
-        dot_fours(&p, row, x, sum);
-    else
-        dot_any(&p, &part->w, row, x, sum);
+        for (int i = 0; i < F32_TOKENS; i++) {
+            x[i] = from + i < t.count ? p.x + input_row(&p, t.first + from + i) * p.x_stride : NULL;
+            sum[i] = 0;
+        }
+        if (fours)
+            dot_fours(&p, row, x, sum);
+        else
+            dot_any(&p, &part->w, row, x, sum);
 #pragma unroll
-    for (int i = 0; i < F32_TOKENS; i++) {
-        float value = es_group_sum(sum[i]);
-        if (lane != 0 || i >= t.count) continue;
-        float *out = part->out + output_row(&p, t.first + i) * part->out_stride + r;
-        if (part->bias) value = value + part->bias[r];
-        if (part->accumulate) value = *out + value;
-        *out = value;
+        for (int i = 0; i < F32_TOKENS; i++) {
+            float value = es_group_sum(sum[i]);
+            if (lane != 0 || !x[i]) continue;
+            float *out = part->out + output_row(&p, t.first + from + i) * part->out_stride + r;
+            if (part->bias) value = value + part->bias[r];
+            if (part->accumulate) value = *out + value;
+            *out = value;
+        }
     }
 }
 
@@ -134,40 +136,14 @@ void es_cuda_product_f32(cudaStream_t stream, const es_cuda_product *p, int32_t 
 
 enum { WARPS = ES_CUDA_SEGMENTS, ROWS = ES_CUDA_TILE_ROWS };
 
-/* What one warp walks: its segment of 16 rows of one matrix, or of two, one after the other. */
-typedef struct walk {
-    const unsigned char *top[2], *bottom[2]; /* rows g and g + 8 */
-    int from, steps, passes;                 /* steps of 64 columns, of one pass */
-} walk;
-
-static __device__ __forceinline__ void aim(walk *w, int pass, const es_cuda_matrix *m, const unsigned char *data, int row0)
-{
-    /* Rows past the matrix repeat its last one, and are not stored. */
-    const int g = threadIdx.x % 32 / 4, last = m->rows - 1;
-    w->top[pass] = data + (int64_t)min(row0 + g, last) * m->row_bytes;
-    w->bottom[pass] = data + (int64_t)min(row0 + g + 8, last) * m->row_bytes;
-}
-
-template <class L>
-static __device__ __forceinline__ void load_step(const es_cuda_product *p, const es_cuda_matrix *m, const walk *w, int step,
-                                                 L *u, L *v)
-{
-    if (step >= w->steps * w->passes) return;
-    const bool second = step >= w->steps;
-    const int column = w->from + 64 * (second ? step - w->steps : step), quad = threadIdx.x % 4;
-    u->load(second ? w->top[1] : w->top[0], m, column, quad, p->columns);
-    v->load(second ? w->bottom[1] : w->bottom[0], m, column, quad, p->columns);
-}
-
 /* Sums of a tile lie as [segment][token][row]. */
-template <int NT> static __device__ __forceinline__ void leave(float *sums, float acc[NT][4])
+template <int NT> static __device__ __forceinline__ void leave(float *sums, const float acc[NT][4])
 {
     const int lane = threadIdx.x % 32, g = lane / 4, quad = lane % 4;
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         float *at = sums + ((threadIdx.x / 32 * NT + n) * 8 + 2 * quad) * ROWS;
         at[g] = acc[n][0], at[ROWS + g] = acc[n][1], at[g + 8] = acc[n][2], at[ROWS + g + 8] = acc[n][3];
-        acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
     }
 }
 
@@ -179,127 +155,173 @@ template <int NT> static __device__ __forceinline__ float add_segments(const flo
     return value;
 }
 
-/* Weights of the next AHEAD steps are always on their way. */
-template <class L, int NT, int AHEAD>
-static __global__ void __launch_bounds__(WARPS * 32, 2) few_kernel(es_cuda_product p, int first, int segment)
+/* The tokens of one step, for each group of eight. */
+template <int NT> struct tokens16 {
+    uint4 a[NT], b[NT];
+};
+
+template <int NT>
+static __device__ __forceinline__ void load_tokens(const uint16_t *const x[NT], int at, bool there, tokens16<NT> *t)
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        t->a[n] = t->b[n] = make_uint4(0, 0, 0, 0);
+        if (x[n] && there) {
+            t->a[n] = *(const uint4 *)(const void *)(x[n] + at);
+            t->b[n] = *(const uint4 *)(const void *)(x[n] + at + 32);
+        }
+    }
+}
+
+/* One step of 64 columns of one tile. */
+template <class L, int NT>
+static __device__ __forceinline__ void multiply(const L *l, int column, int quad, const tokens16<NT> *t, float acc[NT][4])
+{
+    uint4 x, y, z, w;
+    l->decode(&x, &y, &z, &w, column, quad);
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        mma(acc[n], x.x, z.x, x.y, z.y, t->a[n].x, t->a[n].y);
+        mma(acc[n], x.z, z.z, x.w, z.w, t->a[n].z, t->a[n].w);
+        mma(acc[n], y.x, w.x, y.y, w.y, t->b[n].x, t->b[n].y);
+        mma(acc[n], y.z, w.z, y.w, w.w, t->b[n].z, t->b[n].w);
+    }
+}
+
+/* A warp walks its segment of 16 rows of one matrix, or (MT = 2, a SwiGLU) of two side by side. Weights of the next AHEAD
+ * steps and the tokens of the next one are always on their way. */
+template <class L, int NT, int MT, int AHEAD>
+static __global__ void __launch_bounds__(WARPS * 32, 2)
+    few_kernel(const __grid_constant__ es_cuda_product p, int first, int segment)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    extern __shared__ float sums[]; /* [1 or 2 passes][segments][8·NT tokens][16 rows] */
+    extern __shared__ float sums[]; /* [MT][segments][8·NT tokens][16 rows] */
     es_lead();
     int tile = blockIdx.x, which = first;
-    if (!p.swiglu)
+    if (MT == 1)
         while (tile >= (p.part[which].w.rows + ROWS - 1) / ROWS) tile -= (p.part[which++].w.rows + ROWS - 1) / ROWS;
     const es_cuda_part *part = &p.part[which];
+    const es_cuda_matrix *m = &part->w;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, quad = lane % 4, row0 = tile * ROWS;
     const int width = (int)p.x16_stride, segments = (width + segment - 1) / segment, room = segments * NT * 8 * ROWS;
-    walk w = {.from = warp * segment, .passes = p.swiglu ? 2 : 1};
-    w.steps = max(0, min(segment, width - w.from)) / 64;
+    const int from = warp * segment, steps = max(0, min(segment, width - from)) / 64;
     if (p.order) es_follow(); /* which expert it is was decided just before */
+    const unsigned char *top[MT], *bottom[MT];
     task t;
-    if (!find_task(&p, part, blockIdx.y, NT * 8, &t)) return;
-    aim(&w, 0, &part->w, t.w, row0);
-    if (p.swiglu) {
-        task up;
-        find_task(&p, part + 1, blockIdx.y, NT * 8, &up);
-        aim(&w, 1, &part->w, up.w, row0);
-    }
-    L u[AHEAD], v[AHEAD];
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++) load_step(&p, &part->w, &w, i, &u[i], &v[i]);
+    for (int k = 0; k < MT; k++) {
+        if (!find_task(&p, part + k, blockIdx.y, NT * 8, &t)) return;
+        /* Rows past the matrix repeat its last one, and are not stored. */
+        top[k] = t.w + (int64_t)min(row0 + g, m->rows - 1) * m->row_bytes;
+        bottom[k] = t.w + (int64_t)min(row0 + g + 8, m->rows - 1) * m->row_bytes;
+    }
+    L u[MT][AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+        for (int k = 0; k < MT; k++)
+            if (i < steps) u[k][i].load(top[k], bottom[k], m, from + 64 * i, quad, p.columns);
     if (!p.order) es_follow();
     const uint16_t *x[NT];
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const int i = n * 8 + g;
-        x[n] = i < t.count ? p.x16 + input_row(&p, t.first + i) * p.x16_stride + w.from + 8 * quad : NULL;
+        x[n] = i < t.count ? p.x16 + input_row(&p, t.first + i) * p.x16_stride + from + 8 * quad : NULL;
     }
-    float acc[NT][4] = {};
-    const int total = w.steps * w.passes;
-    for (int base = 0; base < total; base += AHEAD) {
+    float acc[MT][NT][4] = {};
+    /* Of many tokens there are registers for one step's only. */
+    constexpr bool EARLY = NT == 1;
+    tokens16<NT> now, next;
+    if (EARLY) load_tokens<NT>(x, 0, steps > 0, &next);
+    for (int base = 0; base < steps; base += AHEAD) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             const int step = base + i;
-            if (step >= total) break;
-            if (step == w.steps) leave<NT>(sums, acc);
-            const int at = 64 * (step < w.steps ? step : step - w.steps);
-            uint4 y0[NT], y1[NT];
+            if (step >= steps) break;
+            if (EARLY) now = next;
+            load_tokens<NT>(x, 64 * (EARLY ? step + 1 : step), step + EARLY < steps, EARLY ? &next : &now);
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                y0[n] = y1[n] = make_uint4(0, 0, 0, 0);
-                if (x[n])
-                    y0[n] = *(const uint4 *)(const void *)(x[n] + at), y1[n] = *(const uint4 *)(const void *)(x[n] + at + 32);
-            }
-            uint4 a0, a1, b0, b1;
-            u[i].decode(&a0, &a1, w.from + at, quad);
-            v[i].decode(&b0, &b1, w.from + at, quad);
-            load_step(&p, &part->w, &w, step + AHEAD, &u[i], &v[i]);
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-                mma(acc[n], a0.x, b0.x, a0.y, b0.y, y0[n].x, y0[n].y);
-                mma(acc[n], a0.z, b0.z, a0.w, b0.w, y0[n].z, y0[n].w);
-                mma(acc[n], a1.x, b1.x, a1.y, b1.y, y1[n].x, y1[n].y);
-                mma(acc[n], a1.z, b1.z, a1.w, b1.w, y1[n].z, y1[n].w);
+            for (int k = 0; k < MT; k++) {
+                multiply<L, NT>(&u[k][i], from + 64 * step, quad, &now, acc[k]);
+                if (step + AHEAD < steps) u[k][i].load(top[k], bottom[k], m, from + 64 * (step + AHEAD), quad, p.columns);
             }
         }
     }
-    if (total) leave<NT>(sums + (w.passes - 1) * room, acc);
+    if (steps)
+#pragma unroll
+        for (int k = 0; k < MT; k++) leave<NT>(sums + k * room, acc[k]);
     __syncthreads();
     for (int i = threadIdx.x; i < t.count * ROWS; i += WARPS * 32) {
         const int row = row0 + i % ROWS;
-        if (row >= part->w.rows) continue;
+        if (row >= m->rows) continue;
         float value = add_segments<NT>(sums, segments, i);
-        if (p.swiglu) value = es_silu(value) * add_segments<NT>(sums + room, segments, i);
+        if (MT == 2) value = es_silu(value) * add_segments<NT>(sums + room, segments, i);
         put(part, output_row(&p, t.first + i / ROWS), row, value);
     }
 #endif
 }
 
-template <class L, int NT, int AHEAD>
+template <class L, int NT, int MT, int AHEAD>
 static void launch_few(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts)
 {
     unsigned tiles = 0;
-    for (int32_t i = first; i < first + (p->swiglu ? 1 : parts); i++) tiles += (unsigned)(p->part[i].w.rows + ROWS - 1) / ROWS;
+    for (int32_t i = first; i < first + (MT == 2 ? 1 : parts); i++) tiles += (unsigned)(p->part[i].w.rows + ROWS - 1) / ROWS;
     const int segment = segment_of(p->x16_stride), segments = ((int)p->x16_stride + segment - 1) / segment;
-    const size_t shared = (size_t)(p->swiglu ? 2 : 1) * (size_t)segments * NT * 8 * ROWS * sizeof(float);
+    const size_t shared = (size_t)MT * (size_t)segments * NT * 8 * ROWS * sizeof(float);
     const unsigned columns = (unsigned)(p->order ? p->tokens : (p->tokens + NT * 8 - 1) / (NT * 8));
-    es_launch(stream, dim3(tiles, columns), WARPS * 32, shared, few_kernel<L, NT, AHEAD>, *p, first, segment);
+    es_launch(stream, dim3(tiles, columns), WARPS * 32, shared, few_kernel<L, NT, MT, AHEAD>, *p, first, segment);
 }
 
+/* Two matrices at once need twice the registers: they look half as far ahead. */
 template <class L, int AHEAD>
 static void launch_type(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few)
 {
-    if (few)
-        launch_few<L, 1, AHEAD>(stream, p, first, parts);
+    constexpr int HALF = AHEAD > 1 ? AHEAD / 2 : 1;
+    if (few && p->swiglu)
+        launch_few<L, 1, 2, HALF>(stream, p, first, parts);
+    else if (few)
+        launch_few<L, 1, 1, AHEAD>(stream, p, first, parts);
+    else if (p->swiglu)
+        launch_few<L, 4, 2, 1>(stream, p, first, parts);
     else
-        launch_few < L, 4, AHEAD<2 ? AHEAD : 2>(stream, p, first, parts);
+        launch_few<L, 4, 1, HALF>(stream, p, first, parts);
 }
 
 void es_cuda_product_bf16(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few)
 {
     const es_cuda_matrix *w = &p->part[first].w;
-    if (w->fast && w->type == ES_BF16)
-        launch_type<bf16_loader, 3>(stream, p, first, parts, few);
-    else if (w->fast && w->type == ES_Q8_0)
+    if (!w->fast)
+        launch_type<any_loader, 1>(stream, p, first, parts, few);
+    else if (w->type == ES_BF16)
+        launch_type<bf16_loader, 4>(stream, p, first, parts, few);
+    else if (w->type == ES_Q8_0)
         launch_type<q8_loader, 4>(stream, p, first, parts, few);
-    else if (w->fast && w->type == ES_Q4_K)
+    else if (w->type == ES_Q4_K)
         launch_type<q4k_loader, 4>(stream, p, first, parts, few);
-    else if (w->fast && w->type == ES_Q5_K)
+    else if (w->type == ES_Q5_K)
         launch_type<q5k_loader, 4>(stream, p, first, parts, few);
-    else if (w->fast && w->type == ES_Q6_K)
-        launch_type<q6k_loader, 4>(stream, p, first, parts, few);
+    else if (w->type == ES_Q6_K)
+        launch_type<q6k_loader, 2>(stream, p, first, parts, few);
     else
         launch_type<any_loader, 1>(stream, p, first, parts, few);
 }
 
+template <class L, int AHEAD> static es_status allow_shared(void)
+{
+    constexpr int HALF = AHEAD > 1 ? AHEAD / 2 : 1, BYTES = 2 * WARPS * 32 * ROWS * (int)sizeof(float);
+    const void *const kernels[] = {(const void *)few_kernel<L, 4, 2, 1>, (const void *)few_kernel<L, 4, 1, HALF>};
+    for (int i = 0; i < 2; i++)
+        ES_TRY(es_cuda_check(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES),
+                             "shared memory for products"));
+    return ES_OK;
+}
+
 es_status es_cuda_product_setup(void)
 {
-    const void *const wide[] = {(const void *)few_kernel<bf16_loader, 4, 2>, (const void *)few_kernel<q8_loader, 4, 2>,
-                                (const void *)few_kernel<q4k_loader, 4, 2>,  (const void *)few_kernel<q5k_loader, 4, 2>,
-                                (const void *)few_kernel<q6k_loader, 4, 2>,  (const void *)few_kernel<any_loader, 4, 1>};
-    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        const cudaError_t error = cudaFuncSetAttribute(wide[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                       2 * WARPS * 32 * ROWS * (int)sizeof(float));
-        if (error != cudaSuccess) return es_cuda_check(error, "shared memory for products");
-    }
-    return ES_OK;
+    ES_TRY((allow_shared<bf16_loader, 4>()));
+    ES_TRY((allow_shared<q8_loader, 4>()));
+    ES_TRY((allow_shared<q4k_loader, 4>()));
+    ES_TRY((allow_shared<q5k_loader, 4>()));
+    ES_TRY((allow_shared<q6k_loader, 2>()));
+    return allow_shared<any_loader, 1>();
 }
