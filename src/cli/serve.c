@@ -124,11 +124,11 @@ static es_status open_here(const es_serve_settings *s, service *out)
 
 static es_status open_service(const es_serve_settings *s, const es_server_options *options, char *const *command, service *out)
 {
-    es_engine_options options;
-    ES_TRY(es_engine_settings_apply(&s->engine, &options));
+    es_engine_options engine;
+    ES_TRY(es_engine_settings_apply(&s->engine, &engine));
     ES_TRY(es_server_check_options(options));
     ES_TRY(es_gate_kernels(s->engine.allow_slow));
-    ES_TRY(es_gate_device(es_device_resolve(options.device)));
+    ES_TRY(es_gate_device(es_device_resolve(engine.device)));
     ES_TRY(s->one_process ? open_here(s, out) : open_process(s, command, out));
     return es_server_open(&out->backend, options, &out->server);
 }
