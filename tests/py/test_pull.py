@@ -146,6 +146,7 @@ def a_model_is_pulled_by_quantisation_and_used_by_name():
         assert json.loads(hub.run("list", "--json").stdout)[0]["licence"] == "apache-2.0"
         again = hub.run("pull", "hf:org/name:Q8_0")
         assert again.returncode == 0 and len(hub.fetched("M-Q8_0.gguf")) == 1, "what is there is not fetched again"
+        assert hub.run("rm", EVENSHARE_MODEL="hf:org/name").returncode == 2, "what is removed is typed"
         assert hub.run("rm", "hf:org/name:Q4_K_M").returncode == 0
         assert hub.here() == [".lock", "LICENSE", "M-Q8_0.gguf", "evenshare.json"]
         assert hub.run("rm", "hf:org/name").returncode == 0 and hub.here() is None
