@@ -349,12 +349,10 @@ static void run_row(const int *row, int64_t length)
     free(got);
 }
 
-/* Long enough for partitions to be cut and merged, where that does not take thousands of steps; short where a set has no
- * kernels of the mode but the reference's. */
+/* Long enough for partitions to be cut and merged, where that does not take thousands of steps; short for the reference. */
 static int64_t length_of(const int *row, int64_t number)
 {
-    const bool vnni = strcmp(set_of[row[SET]], "amx") == 0 || strcmp(set_of[row[SET]], "avx512vnni") == 0;
-    const bool slow = strcmp(set_of[row[SET]], "reference") == 0 || (row[MODE] && !vnni), few = chunk_of[row[CHUNK]] < 64;
+    const bool slow = strcmp(set_of[row[SET]], "reference") == 0, few = chunk_of[row[CHUNK]] < 64;
     const bool split = threads_of[row[THREADS]] > 2 && attention_of[row[ATTENTION]] != attention_of[1]; /* a long item is shared */
     if (how != PAIRS) return slow || few ? 300 : number % 16 == 0 ? MOST_TOKENS - ANSWER : number % 4 == 0 ? 1100 : 300;
     return slow ? few ? 36 : 70 : split && !few ? 640 : 140;

@@ -28,6 +28,7 @@ static const struct {
     {"attn_tile_bf16", es_check_attn_tile_bf16, ES_F32, 0},
     {"product_bf16", es_check_product_bf16, ES_F32, 0},
     {"product_int8", es_check_product_int8, ES_Q8_0, ES_Q6_K - ES_Q8_0 + 1},
+    {"one_token", es_check_one_token, ES_Q8_0, ES_Q6_K - ES_Q8_0 + 1},
     {"matvec", es_check_matvec, ES_F32, ES_DTYPES - 1},
     {"matmul", es_check_matmul, ES_F32, ES_DTYPES - 1},
 };

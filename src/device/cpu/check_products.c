@@ -87,15 +87,27 @@ static void check_products(es_case *c, es_dtype type, bool int8)
             product_arguments a;
             if (!new_product(c, type, int8, ES_PRODUCT_ROWS, token_counts[k], int8 ? wide[w] : any[w], &a)) return;
             es_case_run(c, run_product, &a, "%d tokens, 16 x %d", (int)a.tokens, (int)a.columns);
-            if (!int8 || a.tokens > 1) continue;
-            if (!new_product(c, type, int8, ES_PRODUCT_ROWS, 1, wide[w], &a)) return;
-            a.in_one_go = true;
-            es_case_run(c, run_product, &a, "one token in one go, 16 x %d", (int)a.columns);
         }
     product_arguments a;
     if (!new_product(c, type, int8, ES_PRODUCT_ROWS, 16, MOST_COLUMNS, &a)) return;
     const double bytes = int8 ? (double)es_dtype_bytes(type, ES_PRODUCT_ROWS * a.columns) : 32.0 * (double)a.columns;
     es_case_run_timed(c, run_product, &a, "16 tokens, 16 x 1024", bytes, 512.0 * (double)a.columns);
+}
+
+/* A single token, by the kernel that takes stored weights in one go, where there is one. */
+void es_check_one_token(es_case *c, es_dtype type)
+{
+    static const int64_t wide[] = {256, 512, 768, 1024};
+    product_arguments a;
+    for (int w = 0; w < 8; w++) {
+        if (!new_product(c, type, true, ES_PRODUCT_ROWS, 1, wide[w / 2], &a)) return;
+        a.in_one_go = true;
+        es_case_run(c, run_product, &a, "one token, 16 x %d", (int)a.columns);
+    }
+    if (!new_product(c, type, true, ES_PRODUCT_ROWS, 1, MOST_COLUMNS, &a)) return;
+    a.in_one_go = true;
+    es_case_run_timed(c, run_product, &a, "one token, 16 x 1024", (double)es_dtype_bytes(type, ES_PRODUCT_ROWS * a.columns),
+                      32.0 * (double)a.columns);
 }
 
 void es_check_product_bf16(es_case *c, es_dtype type)

@@ -20,12 +20,26 @@ static bool has_amx(void)
     return has_avx512vnni() && es_amx_usable();
 }
 
-static void fill_avx512vnni(es_kernels *kernels)
+static void fill_avx2(es_kernels *kernels)
 {
+    es_kernels_avx2(kernels);
+    es_attn_bf16_avx2(kernels);
+    es_products_avx2(&kernels->products);
+    kernels->fast_products = true;
+}
+
+/* AVX-512 alone does not multiply integers better than AVX2. */
+static void fill_avx512(es_kernels *kernels)
+{
+    fill_avx2(kernels);
     es_kernels_avx512(kernels);
     es_attn_bf16_avx512(kernels);
+}
+
+static void fill_avx512vnni(es_kernels *kernels)
+{
+    fill_avx512(kernels);
     es_products_avx512(&kernels->products);
-    kernels->fast_products = true;
     kernels->instruction_set = "avx512vnni";
 }
 
@@ -50,12 +64,12 @@ void es_float_mode_leave(unsigned saved)
     _mm_setcsr(saved);
 }
 #else
-void es_kernels_avx2(es_kernels *kernels)
+static void fill_avx2(es_kernels *kernels)
 {
     (void)kernels;
 }
 
-void es_kernels_avx512(es_kernels *kernels)
+static void fill_avx512(es_kernels *kernels)
 {
     (void)kernels;
 }
@@ -115,8 +129,8 @@ static const struct {
 } instruction_sets[] = {
     {"amx", has_amx, fill_amx},
     {"avx512vnni", has_avx512vnni, fill_avx512vnni},
-    {"avx512", es_cpu_has_avx512, es_kernels_avx512},
-    {"avx2", es_cpu_has_avx2, es_kernels_avx2},
+    {"avx512", es_cpu_has_avx512, fill_avx512},
+    {"avx2", es_cpu_has_avx2, fill_avx2},
 };
 #define SETS (sizeof instruction_sets / sizeof *instruction_sets)
 
@@ -183,7 +197,7 @@ es_status es_kernels_select(const char *highest, es_kernels *kernels)
 es_numeric es_device_best_numeric(es_dtype weights)
 {
     es_kernels kernels;
-    /* Without VNNI the integer and bfloat16 products have only their reference: float32 is faster. */
+    /* Where integer and bfloat16 products have only their reference, float32 is faster. */
     if (es_kernels_select(NULL, &kernels) != ES_OK || !kernels.fast_products || weights == ES_F32) return ES_NUMERIC_F32;
     return weights == ES_F16 || weights == ES_BF16 ? ES_NUMERIC_BF16 : ES_NUMERIC_INT8;
 }

@@ -132,6 +132,7 @@ void es_kernels_reference(es_kernels *kernels);
 /** Replace entries by faster ones, where this machine can run them. Nothing happens on other processors. */
 void es_kernels_avx2(es_kernels *kernels);
 void es_kernels_avx512(es_kernels *kernels);
+void es_attn_bf16_avx2(es_kernels *kernels);
 void es_attn_bf16_avx512(es_kernels *kernels);
 
 /** The best table up to `highest` ("amx", "avx512vnni", "avx512", "avx2", "reference"; NULL: $ES_INSTRUCTION_SET, else the

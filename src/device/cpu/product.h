@@ -72,6 +72,7 @@ typedef struct es_products {
 
 void es_products_reference(es_products *products);
 /** Replace entries by faster ones; the caller knows that the machine has them. */
+void es_products_avx2(es_products *products);
 void es_products_avx512(es_products *products);
 void es_products_amx(es_products *products);
 /** Fills in `one`; part of es_products_avx512(). */

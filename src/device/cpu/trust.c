@@ -25,7 +25,7 @@ static const struct {
     bool typed;
 } also[] = {{"dot", "matvec", true}, {"dot", "matmul", true}, {"fold", "dot", false}, {"fold", "matvec", true},
             {"fold", "matmul", true}, {"attn_tile", "attn_decode", false}, {"delta_scan", "delta_step", false},
-            {"products", "product_bf16", false}, {"products", "product_int8", true}};
+            {"products", "product_bf16", false}, {"products", "product_int8", true}, {"products", "one_token", true}};
 enum { ALSO = sizeof also / sizeof *also };
 
 int es_kernels_entries(void)

@@ -126,21 +126,47 @@ INLINE __m512i two_rows_of_nibbles(const sixteen *s, int i, size_t at)
     return _mm512_and_si512(pair(low, high), _mm512_set1_epi8(15));
 }
 
-static void one_q4_0(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out)
+/* The fifth bits of two rows, four bytes each, where their nibbles are. */
+INLINE __m512i two_rows_of_fifths(const sixteen *s, int i, size_t at)
+{
+    const uint8_t *lower = s->rows + (size_t)ROW(i) * s->row_bytes + at;
+    const __mmask64 set = (__mmask64)es_block_bits(lower) | (__mmask64)es_block_bits(lower + 4 * s->row_bytes) << 32;
+    return _mm512_maskz_set1_epi8(set, 16);
+}
+
+/* Blocks of 32 in four or five bits: a half for the scale, with `offsets` another one, with `fifth` a word of bits, then nibbles. */
+INLINE void one_nibbles(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out, const bool offsets,
+                        const bool fifth)
 {
     const sixteen s = sixteen_rows(rows, row_bytes);
-    const size_t bytes = sizeof(es_block_q4_0);
+    const size_t high = offsets ? 4 : 2, nibbles = high + (fifth ? 4 : 0), bytes = nibbles + 16;
     __m512 acc = _mm512_setzero_ps();
     for (int64_t b = 0; b < columns / 32; b++) {
         const size_t at = (size_t)b * bytes;
         fetch_next(&s, 16 * at, 16 * (at + bytes));
-        const __m512i x = inputs(panel, b), start = less_zero(x, 8);
+        const __m512i x = inputs(panel, b), words = four_bytes(&s, at);
+        const __m512i start = offsets ? _mm512_setzero_si512() : less_zero(x, fifth ? 16 : 8);
         __m512i z[8];
-        for (int i = 0; i < 8; i++) z[i] = _mm512_dpbusd_epi32(start, two_rows_of_nibbles(&s, i, at + 2), x);
-        acc = add_sum(acc, low_halves(four_bytes(&s, at)), panel->scale[b], sums_of(z));
+        for (int i = 0; i < 8; i++) {
+            __m512i q = two_rows_of_nibbles(&s, i, at + nibbles);
+            if (fifth) q = _mm512_or_si512(q, two_rows_of_fifths(&s, i, at + high));
+            z[i] = _mm512_dpbusd_epi32(start, q, x);
+        }
+        acc = add_sum(acc, low_halves(words), panel->scale[b], sums_of(z));
+        if (offsets) acc = add_sum(acc, high_halves(words), panel->scale[b], _mm512_set1_ps(panel->sum[b]));
     }
     _mm512_storeu_ps(out, acc);
 }
+
+#define ONE_NIBBLES(name, offsets, fifth)                                                                                 \
+    static void one_##name(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out)        \
+    {                                                                                                                     \
+        one_nibbles(rows, row_bytes, columns, panel, out, offsets, fifth);                                                \
+    }
+ONE_NIBBLES(q4_0, false, false)
+ONE_NIBBLES(q4_1, true, false)
+ONE_NIBBLES(q5_0, false, true)
+ONE_NIBBLES(q5_1, true, true)
 
 /* Factors of a block of Q4_K or Q5_K, sixteen rows in the lanes. */
 typedef struct k_block {
@@ -275,6 +301,9 @@ void es_one_token_avx512(es_products *products)
 {
     products->one[ES_Q8_0] = one_q8_0;
     products->one[ES_Q4_0] = one_q4_0;
+    products->one[ES_Q4_1] = one_q4_1;
+    products->one[ES_Q5_0] = one_q5_0;
+    products->one[ES_Q5_1] = one_q5_1;
     products->one[ES_Q4_K] = one_q4_k;
     products->one[ES_Q5_K] = one_q5_k;
     products->one[ES_Q6_K] = one_q6_k;

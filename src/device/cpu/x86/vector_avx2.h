@@ -3,6 +3,7 @@
 #define ES_CPU_VECTOR_AVX2_H
 
 #include <immintrin.h>
+#include <stdint.h>
 
 typedef struct v16 {
     __m256 a, b; /* lanes 0–7 and 8–15 */
@@ -13,6 +14,8 @@ typedef struct v16 {
 #define DOT_MOST_TOKENS 2
 #define DOT_ROWS_FOR(tokens) ((tokens) == 1 ? 4 : 2)
 #define ATTN_BLOCK_ROWS 1
+#define ATTN_BF16_ROWS 2
+#define ATTN_BF16_WIDE 1
 
 static inline v16 v_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 static inline void v_store(float *p, v16 x) { _mm256_storeu_ps(p, x.a), _mm256_storeu_ps(p + 8, x.b); }
@@ -88,5 +91,28 @@ static inline v16 v_clamp_exp(v16 value, v16 x, float low, float high)
 {
     return (v16){v_clamp_exp_half(value.a, x.a, low, high), v_clamp_exp_half(value.b, x.b, low, high)};
 }
+
+static inline __m256 v_even_half(__m256i line) { return _mm256_castsi256_ps(_mm256_slli_epi32(line, 16)); }
+static inline __m256 v_odd_half(__m256i line)
+{
+    return _mm256_castsi256_ps(_mm256_and_si256(line, _mm256_set1_epi32((int)0xFFFF0000)));
+}
+/* Sixteen pairs of bfloat16: the first and the second of each. */
+static inline void v_load_pairs(const uint16_t *p, v16 *even, v16 *odd)
+{
+    const __m256i a = _mm256_loadu_si256((const __m256i *)p), b = _mm256_loadu_si256((const __m256i *)(p + 16));
+    *even = (v16){v_even_half(a), v_even_half(b)};
+    *odd = (v16){v_odd_half(a), v_odd_half(b)};
+}
+
+static inline __m256 v_round_bf16_half(__m256 x)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    return _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32((int)0xFFFF0000)));
+}
+/* To bfloat16 and back: ties to even. No NaN, or one that stays one. */
+static inline v16 v_round_bf16(v16 x) { return (v16){v_round_bf16_half(x.a), v_round_bf16_half(x.b)}; }
 
 #endif

@@ -3,6 +3,7 @@
 #define ES_CPU_VECTOR_AVX512_H
 
 #include <immintrin.h>
+#include <stdint.h>
 
 typedef __m512 v16;
 
@@ -11,6 +12,8 @@ typedef __m512 v16;
 #define DOT_MOST_TOKENS 6
 #define DOT_ROWS_FOR(tokens) ((tokens) <= 3 ? 8 : 4)
 #define ATTN_BLOCK_ROWS 6 /* or fewer */
+#define ATTN_BF16_ROWS 4
+#define ATTN_BF16_WIDE 2 /* blocks of keys, or vectors of channels */
 
 static inline v16 v_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
@@ -66,6 +69,23 @@ static inline v16 v_clamp_exp(v16 value, v16 x, float low, float high)
 {
     value = _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(x, v_set(low), _CMP_LT_OQ), _mm512_setzero_ps());
     return _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(x, v_set(high), _CMP_GT_OQ), v_set(__builtin_inff()));
+}
+
+/* Sixteen pairs of bfloat16: the first and the second of each. */
+static inline __attribute__((always_inline)) void v_load_pairs(const uint16_t *p, v16 *even, v16 *odd)
+{
+    const __m512i line = _mm512_loadu_si512(p);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(line, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(line, _mm512_set1_epi32((int)0xFFFF0000)));
+}
+
+/* To bfloat16 and back: ties to even. No NaN, or one that stays one. */
+static inline __attribute__((always_inline)) v16 v_round_bf16(v16 x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+    return _mm512_castsi512_ps(_mm512_and_si512(sum, _mm512_set1_epi32((int)0xFFFF0000)));
 }
 
 #endif

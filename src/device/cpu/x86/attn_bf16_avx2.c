@@ -1,0 +1,8 @@
+/* attn_bf16_avx2.c: attention over bfloat16 keys and values with AVX2. What it does stands in attn_bf16_body.h. */
+#include "device/cpu/x86/vector_avx2.h"
+#include "device/cpu/x86/attn_bf16_body.h"
+
+void es_attn_bf16_avx2(es_kernels *kernels)
+{
+    kernels->attn_tile_bf16 = attn_tile_bf16;
+}
