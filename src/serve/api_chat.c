@@ -54,6 +54,39 @@ static bool build_variables(json_t *root, const es_call *call, json_t *variables
     return true;
 }
 
+/* Where the last message ends in the prompt, whatever the template does to its white space and puts behind it. */
+static const char go_on_mark[] = "\xE2\x81\xA0" "evenshare goes on here" "\xE2\x81\xA0";
+
+/* An answer that has begun: its message is rendered with a mark at its end, and the prompt cut off there. */
+static bool mark_final_message(json_t *root, json_t *variables, bool *marked, es_api_error *error)
+{
+    json_t *flag = es_json_member(root, "continue_final_message"), *messages = json_object_get(root, "messages");
+    if (flag && !json_is_boolean(flag))
+        return es_api_refuse(error, "continue_final_message", "continue_final_message must be true or false");
+    *marked = json_is_true(flag);
+    if (!*marked) return true;
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content = json_object_get(last, "content");
+    const char *role = json_string_value(json_object_get(last, "role"));
+    size_t bytes = json_string_length(content);
+    while (bytes > 0 && strchr(" \n\t\r", json_string_value(content)[bytes - 1])) bytes--;
+    if (strcmp(role, "assistant") != 0 || bytes == 0 || json_object_get(last, "tool_calls"))
+        return es_api_refuse(error, "messages", "only a last message of the assistant's that has content, a string, can be continued");
+    if (es_json_member(root, "add_generation_prompt") && json_is_true(json_object_get(variables, "add_generation_prompt")))
+        return es_api_refuse(error, "add_generation_prompt", "a message cannot be continued behind the beginning of a new one");
+    json_object_set_new(variables, "add_generation_prompt", json_false());
+    json_t *with_mark = json_sprintf("%.*s%s", (int)bytes, json_string_value(content), go_on_mark);
+    return json_object_set_new(last, "content", with_mark) == 0 || no_memory(error);
+}
+
+static bool cut_at_mark(char *text, es_api_error *error)
+{
+    char *at = NULL;
+    for (char *next = text; (next = strstr(next, go_on_mark)); next++) at = next;
+    if (!at) return es_api_refuse(error, "messages", "this model's chat template leaves out the message that was to be continued");
+    *at = '\0';
+    return true;
+}
+
 static bool render(const es_backend *backend, const json_t *variables, char **text, es_api_error *error)
 {
     char *json = json_dumps(variables, JSON_COMPACT);
@@ -76,8 +109,14 @@ bool es_chat_render(const es_api_context *context, json_t *root, es_call *call, 
     if (!es_chat_messages_normalise(context, root, error) || !es_chat_tools_choose(context, root, call, error)) return false;
     json_t *variables = json_object();
     if (!variables) return no_memory(error);
-    const bool rendered = build_variables(root, call, variables, error) && render(context->backend, variables, text, error);
+    bool marked;
+    bool rendered = build_variables(root, call, variables, error) && mark_final_message(root, variables, &marked, error) &&
+                    render(context->backend, variables, text, error);
     json_decref(variables);
+    if (rendered && marked && !cut_at_mark(*text, error)) {
+        free(*text);
+        rendered = false;
+    }
     if (rendered) call->format.in_reasoning = es_answer_prompt_reasons(*text);
     return rendered;
 }

@@ -148,16 +148,15 @@ static bool read_messages(json_t *root, json_t *chat, es_api_error *error)
     }
     for (size_t i = 0; i < json_array_size(given); i++)
         if (!add_message(json_array_get(given, i), i, messages, error)) return false;
+    /* an answer that the client has begun is gone on with */
     const json_t *last = json_array_get(given, json_array_size(given) - 1);
     if (strcmp(json_string_value(json_object_get(last, "role")), "assistant") == 0)
-        return es_api_refuse(error, "messages",
-                             "the last message is the assistant's: an answer that has begun cannot be continued; end with "
-                             "a user's message");
+        json_object_set_new(chat, "continue_final_message", json_true());
     return true;
 }
 
 /* {"name", "description", "input_schema"} to {"type": "function", "function": {..., "parameters"}} */
-static bool read_tools(json_t *root, json_t *chat, es_api_error *error)
+static bool read_tools(const es_api_context *context, json_t *root, json_t *chat, es_call *call, es_api_error *error)
 {
     json_t *given = es_json_member(root, "tools");
     if (!given) return true;
@@ -167,9 +166,10 @@ static bool read_tools(json_t *root, json_t *chat, es_api_error *error)
     for (size_t i = 0; i < json_array_size(given); i++) {
         const json_t *tool = json_array_get(given, i), *type = es_json_member(tool, "type");
         json_t *schema = es_json_member(tool, "input_schema");
-        if (type && strcmp(type_of(tool), "custom") != 0)
-            return es_api_refuse(error, "tools", "tools[%zu]: a tool of type \"%.40s\" is not supported; only custom ones are",
-                                 i, type_of(tool));
+        if (type && strcmp(type_of(tool), "custom") != 0) {
+            if (!es_chat_tools_leave_out(context, type_of(tool), i, call, error)) return false;
+            continue;
+        }
         if (!json_is_object(tool) || !json_is_object(schema))
             return es_api_refuse(error, "tools", "tools[%zu] needs a name and an input_schema (an object)", i);
         json_t *function = json_object();
@@ -235,7 +235,7 @@ static bool read_format(json_t *root, json_t *chat, es_api_error *error)
     return json_object_set_new(chat, "response_format", named) == 0;
 }
 
-bool es_messages_convert(json_t *root, bool counting, json_t *chat, es_api_error *error)
+bool es_messages_convert(const es_api_context *context, json_t *root, json_t *chat, es_call *call, es_api_error *error)
 {
     static const struct {
         const char *from, *to;
@@ -259,8 +259,8 @@ bool es_messages_convert(json_t *root, bool counting, json_t *chat, es_api_error
         json_t *value = es_json_member(root, same[i].from);
         if (value) json_object_set(chat, same[i].to, value);
     }
-    if (!counting && !json_object_get(chat, "max_tokens"))
+    if (call->kind != ES_CALL_COUNT_TOKENS && !json_object_get(chat, "max_tokens"))
         return es_api_refuse(error, "max_tokens", "max_tokens is missing: the most tokens that the answer may have");
-    return read_messages(root, chat, error) && read_tools(root, chat, error) && read_tool_choice(root, chat, error) &&
+    return read_messages(root, chat, error) && read_tools(context, root, chat, call, error) && read_tool_choice(root, chat, error) &&
            read_thinking(root, chat, error) && read_format(root, chat, error);
 }

@@ -107,7 +107,7 @@ static bool read_input(json_t *root, json_t *chat, es_api_error *error)
 }
 
 /* {"type": "function", "name", ...} to {"type": "function", "function": {"name", ...}} */
-static bool read_tools(json_t *root, json_t *chat, es_api_error *error)
+static bool read_tools(const es_api_context *context, json_t *root, json_t *chat, es_call *call, es_api_error *error)
 {
     json_t *given = es_json_member(root, "tools");
     if (!given) return true;
@@ -116,9 +116,11 @@ static bool read_tools(json_t *root, json_t *chat, es_api_error *error)
     json_object_set_new(chat, "tools", tools);
     for (size_t i = 0; i < json_array_size(given); i++) {
         const json_t *tool = json_array_get(given, i);
-        if (strcmp(string_of(tool, "type"), "function") != 0)
-            return es_api_refuse(error, "tools", "tools[%zu]: a tool of type \"%.40s\" is not supported; only functions are",
-                                 i, string_of(tool, "type"));
+        const char *type = string_of(tool, "type");
+        if (strcmp(type, "function") != 0) {
+            if (!es_chat_tools_leave_out(context, type, i, call, error)) return false;
+            continue;
+        }
         json_t *function = json_object();
         static const char *const names[] = {"name", "description", "parameters", "strict"};
         for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
@@ -194,7 +196,7 @@ static json_t *make_echo(json_t *root)
     return echo;
 }
 
-bool es_responses_convert(json_t *root, json_t *chat, json_t **echo, es_api_error *error)
+bool es_responses_convert(const es_api_context *context, json_t *root, json_t *chat, es_call *call, es_api_error *error)
 {
     static const struct {
         const char *from, *to;
@@ -221,7 +223,7 @@ bool es_responses_convert(json_t *root, json_t *chat, json_t **echo, es_api_erro
     }
     json_t *effort = es_json_member(es_json_member(root, "reasoning"), "effort");
     if (effort) json_object_set(chat, "reasoning_effort", effort);
-    *echo = make_echo(root);
-    return refuse_others(root, error) && read_input(root, chat, error) && read_tools(root, chat, error) &&
+    call->echo = make_echo(root);
+    return refuse_others(root, error) && read_input(root, chat, error) && read_tools(context, root, chat, call, error) &&
            read_tool_choice(root, chat, error) && read_text_format(root, chat, error);
 }

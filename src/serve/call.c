@@ -140,8 +140,8 @@ static bool parse_root(const es_api_context *context, json_t *root, es_call *cal
     if (!es_parameters_check_names(context, root, call, error) || !check_model(context, root, error)) return false;
     if (call->kind == ES_CALL_CHAT || call->kind == ES_CALL_COMPLETION) return parse_words(context, root, call, error);
     json_t *chat = json_object();
-    const bool converted = call->kind == ES_CALL_RESPONSE ? es_responses_convert(root, chat, &call->echo, error)
-                                                          : es_messages_convert(root, false, chat, error);
+    const bool converted = call->kind == ES_CALL_RESPONSE ? es_responses_convert(context, root, chat, call, error)
+                                                          : es_messages_convert(context, root, chat, call, error);
     const bool parsed = converted && parse_words(context, chat, call, error);
     json_decref(chat);
     return parsed;

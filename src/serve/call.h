@@ -98,6 +98,8 @@ json_t *es_api_error_json(const es_api_error *error);
 
 /** parameters.c: parameters that are refused, or unknown to this kind of call. */
 bool es_parameters_check_names(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
+/** parameters.c: note a name for the header that says what was ignored. */
+void es_call_ignore(es_call *call, const char *name);
 /** parameters.c: everything that chat and completions share. */
 bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** structured.c: response_format and its relatives, into call->grammar; and, once the prompt is known, whether the grammar can be
@@ -108,10 +110,11 @@ bool es_structured_finish(es_call *call, es_api_error *error);
 bool es_chat_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** api_chat.c: the first part of that, the prompt as text (the caller's, free()). */
 bool es_chat_render(const es_api_context *context, json_t *root, es_call *call, char **text, es_api_error *error);
-/** api_responses.c, api_messages.c: the members of `root` in the words of a chat, into `chat`. *echo: see es_call. `counting`:
- *  nothing will be generated, so nothing need be said about it. */
-bool es_responses_convert(json_t *root, json_t *chat, json_t **echo, es_api_error *error);
-bool es_messages_convert(json_t *root, bool counting, json_t *chat, es_api_error *error);
+/** api_responses.c, api_messages.c: the members of `root` in the words of a chat, into `chat`. */
+bool es_responses_convert(const es_api_context *context, json_t *root, json_t *chat, es_call *call, es_api_error *error);
+bool es_messages_convert(const es_api_context *context, json_t *root, json_t *chat, es_call *call, es_api_error *error);
+/** chat_tools.c: a tool that others run for their models ("web_search"): left out and noted, refused by strict servers. */
+bool es_chat_tools_leave_out(const es_api_context *context, const char *type, size_t index, es_call *call, es_api_error *error);
 /** answer_messages.c: an error in Anthropic's shape. */
 json_t *es_messages_error_json(const es_api_error *error);
 /** chat_messages.c: `messages` brought into the shape that templates were written for. */

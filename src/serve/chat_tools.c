@@ -1,9 +1,20 @@
 /* chat_tools.c: which tools an answer may call, and whether it must. */
+#include <stdio.h>
 #include <string.h>
 
 #include "serve/call.h"
 
 enum { TOOLS_MAX = 1024, NAME_MAX_BYTES = 128 };
+
+bool es_chat_tools_leave_out(const es_api_context *context, const char *type, size_t index, es_call *call, es_api_error *error)
+{
+    char name[100];
+    if (!*type || context->strict)
+        return es_api_refuse(error, "tools", "tools[%zu]: a tool of type \"%.40s\" is not supported; only functions are", index, type);
+    snprintf(name, sizeof name, "tools.%.80s", type);
+    es_call_ignore(call, name);
+    return true;
+}
 
 /* {"type": "function", "function": {"name": ..., "parameters": {...}}} */
 static bool check_tool(const json_t *tool, size_t index, es_api_error *error)

@@ -38,7 +38,7 @@ static const struct {
     {"n", BOTH}, {"logprobs", BOTH}, {"top_logprobs", CHAT}, {"logit_bias", BOTH}, {"ignore_eos", BOTH}, {"stream", BOTH},
     {"stream_options", BOTH}, {"return_token_ids", BOTH}, {"response_format", BOTH}, {"messages", CHAT}, {"tools", CHAT},
     {"tool_choice", CHAT}, {"parallel_tool_calls", CHAT}, {"chat_template_kwargs", CHAT}, {"reasoning_effort", CHAT}, {"enable_thinking", CHAT}, {"add_generation_prompt", CHAT},
-    {"documents", CHAT}, {"prompt", COMPLETION}, {"echo", COMPLETION}, {"suffix", COMPLETION}, {"best_of", COMPLETION},
+    {"documents", CHAT}, {"continue_final_message", CHAT}, {"prompt", COMPLETION}, {"echo", COMPLETION}, {"suffix", COMPLETION}, {"best_of", COMPLETION},
     {"skip_special_tokens", BOTH}, {"grammar", BOTH}, {"json_schema", BOTH}, {"structured_outputs", BOTH},
     {"guided_json", BOTH}, {"guided_regex", BOTH}, {"guided_choice", BOTH}, {"guided_grammar", BOTH},
     {"return_progress", BOTH}, {"heartbeat", BOTH},
@@ -64,7 +64,6 @@ static const struct {
     {"audio", "only text is generated"},
     {"web_search_options", "this server searches nothing"},
     {"chat_template", "a request cannot bring its own template; use chat_template_kwargs"},
-    {"continue_final_message", "the last message cannot be continued yet; /v1/completions can"},
     {"use_beam_search", "there is no beam search"},
     {"mirostat", "use temperature, top_p, top_k or min_p"},
     {"typical_p", "use top_p or min_p"},
@@ -98,6 +97,13 @@ static int kind_bit(es_call_kind kind)
     }
 }
 
+void es_call_ignore(es_call *call, const char *name)
+{
+    if (strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != strlen(name)) return;
+    if (call->ignored.bytes + strlen(name) > 400) return;
+    es_text_printf(&call->ignored, "%s%s", call->ignored.bytes ? ", " : "", name);
+}
+
 bool es_parameters_check_names(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -109,9 +115,7 @@ bool es_parameters_check_names(const es_api_context *context, json_t *root, es_c
     {
         if (is_known(name, kind_bit(call->kind))) continue;
         if (context->strict) return es_api_refuse(error, name, "unknown parameter \"%.60s\" (the server is strict)", name);
-        if (strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != strlen(name)) continue;
-        if (call->ignored.bytes + strlen(name) > 400) continue;
-        es_text_printf(&call->ignored, "%s%s", call->ignored.bytes ? ", " : "", name);
+        es_call_ignore(call, name);
     }
     return true;
 }

@@ -16,7 +16,7 @@ static bool render(const es_api_context *context, es_call_kind kind, json_t *roo
 {
     es_call call = {.kind = kind, .n = 1};
     json_t *chat = kind == ES_CALL_COUNT_TOKENS ? json_object() : json_incref(root);
-    const bool good = (kind != ES_CALL_COUNT_TOKENS || es_messages_convert(root, true, chat, error)) &&
+    const bool good = (kind != ES_CALL_COUNT_TOKENS || es_messages_convert(context, root, chat, &call, error)) &&
                       es_chat_render(context, chat, &call, text, error);
     json_decref(chat);
     es_call_free(&call);

@@ -77,10 +77,18 @@ def a_conversation_goes_back_as_items(server):
     items += [{"type": "function_call_output", "call_id": items[-1]["call_id"], "output": "17"}, {"role": "user", "content": say("ok")}]
     assert api.responses.create(model="x", input=items).output_text == "ok"
     for wrong, param in (({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
-                         ({"input": [{"type": "item_reference", "id": "x"}]}, "input"), ({"tools": [{"type": "web_search"}]}, "tools"),
+                         ({"input": [{"type": "item_reference", "id": "x"}]}, "input"), ({"tools": [{"name": "f"}]}, "tools"),
                          ({"truncation": "auto"}, "truncation"), ({"input": []}, "input")):
         error = refused(openai.BadRequestError, lambda: api.responses.create(**{"model": "x", "input": "x", **wrong}))  # pylint: disable=cell-var-from-loop
         assert error.param == param, error
+
+
+def tools_that_others_run_are_left_out(server):
+    status, headers, _ = server.post("/v1/responses", {"input": say("x"), "tools": [{"type": "web_search"}, TOOL]})
+    assert status == 200 and headers["x-evenshare-ignored"] == "tools.web_search"
+    status, headers, _ = server.post("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": say("x")}],
+                                                      "tools": [{"type": "web_search_20250305", "name": "web_search"}]})
+    assert status == 200 and headers["x-evenshare-ignored"] == "tools.web_search_20250305"
 
 
 # ---- Messages ----
@@ -128,8 +136,8 @@ def a_conversation_goes_back_as_blocks(server):
     assert counted == usage.input_tokens + usage.cache_read_input_tokens
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
     hello = [{"role": "user", "content": "x"}]
-    for wrong in ({"messages": [{"role": "user", "content": [image]}]}, {"messages": hello + [{"role": "assistant", "content": "So"}]},
-                  {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, {"tools": [{"name": "f"}]}, {"messages": []}):
+    for wrong in ({"messages": [{"role": "user", "content": [image]}]}, {"messages": hello + [{"role": "assistant", "content": " "}]},
+                  {"tools": [{"name": "f"}]}, {"messages": []}):
         error = refused(anthropic.BadRequestError, lambda: api.messages.create(**{"model": "x", "max_tokens": 9, "messages": hello, **wrong}))  # pylint: disable=cell-var-from-loop
         assert error.body["type"] == "error" and error.body["error"]["type"] == "invalid_request_error", error.body
 
@@ -160,7 +168,7 @@ def the_small_paths_answer(server):
 
 def on_an_engine_that_says_what_it_is_told():
     with fake_server("tools=xml", "reasoning=think", "context=8192", "step_us=0") as server:
-        for test in (a_response_holds_reasoning_text_and_calls, a_streamed_response_is_the_same, a_conversation_goes_back_as_items,
+        for test in (a_response_holds_reasoning_text_and_calls, a_streamed_response_is_the_same, a_conversation_goes_back_as_items, tools_that_others_run_are_left_out,
                      a_message_holds_thinking_text_and_uses, a_streamed_message_is_the_same, a_conversation_goes_back_as_blocks,
                      one_use_is_enough_where_parallel_ones_are_not_wanted, the_small_paths_answer):
             test(server)
@@ -180,6 +188,12 @@ def the_default_model_answers_both():
                                             messages=[{"role": "user", "content": "What is 23 + 45?"}]) as stream:
             final = stream.get_final_message()
         assert [b.type for b in final.content] == ["thinking", "text"] and "68" in final.content[1].text, final.content
+        # an answer that has begun is gone on with
+        begun = [{"role": "user", "content": "The red door has the code 4719. What is the code of the red door?"},
+                 {"role": "assistant", "content": "The code of the red door is 47 "}]
+        on = api.chat.completions.create(model="x", messages=begun, temperature=0, max_tokens=20, extra_body={"continue_final_message": True})
+        also = claude(server).messages.create(model="x", max_tokens=20, messages=begun, extra_body={"temperature": 0})
+        assert on.choices[0].message.content == also.content[0].text and on.choices[0].message.content.startswith("19"), (on, also)
         colour = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
         asked = "Say something about a door."
         for text in (api.responses.create(model="x", input=asked, temperature=0, max_output_tokens=60,

@@ -130,6 +130,19 @@ static void other_apis_are_chats_in_other_words(void **state)
                   "[system]I\n[user]a\n[assistant]b~t!f\n[tool]\n[user]c\n[tools]\n[think]\n");
 }
 
+/* The fake template ends a message with a line break: what is continued ends before it. */
+static void an_answer_that_has_begun_is_continued(void **state)
+{
+    (void)state;
+    expect_prompt(ES_CALL_CHAT,
+                  "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"end \\n\"}],"
+                  "\"continue_final_message\":true}",
+                  "[user]a\n[assistant]end");
+    expect_prompt(ES_CALL_MESSAGE,
+                  "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"So\"}]}",
+                  "[user]a\n[assistant]So");
+}
+
 /* Whether a template reads lists of parts is found out by trying; those that do get them as they were sent. */
 static void parts_stay_apart_for_templates_that_read_them(void **state)
 {
@@ -228,6 +241,8 @@ static void nonsense_is_refused_by_name(void **state)
         {ES_CALL_CHAT, "grammar", "{" HELLO ",\"grammar\":\"root ::= root\"}"},
         {ES_CALL_CHAT, "json_schema", "{" HELLO ",\"json_schema\":{\"type\":\"thing\"}}"},
         {ES_CALL_CHAT, "json_schema", "{" HELLO ",\"json_schema\":{},\"response_format\":{\"type\":\"json_object\"}}"},
+        {ES_CALL_CHAT, "messages", "{" HELLO ",\"continue_final_message\":true}"},
+        {ES_CALL_CHAT, "continue_final_message", "{" HELLO ",\"continue_final_message\":1}"},
         {ES_CALL_CHAT, "guided_json", "{" HELLO ",\"guided_json\":\"{\"}"},
         {ES_CALL_CHAT, "guided_regex", "{" HELLO ",\"guided_regex\":\"(?=x)\"}"},
         {ES_CALL_COMPLETION, "guided_choice", "{\"prompt\":\"x\",\"guided_choice\":[1]}"},
@@ -505,6 +520,7 @@ int main(void)
         cmocka_unit_test_setup(other_apis_are_chats_in_other_words, open_fake),
         cmocka_unit_test_setup(a_forced_call_is_written_as_it_is_read, open_fake),
         cmocka_unit_test_setup(what_cannot_be_forced_is_refused_by_name, open_fake),
+        cmocka_unit_test_setup(an_answer_that_has_begun_is_continued, open_fake),
         cmocka_unit_test_setup(parts_stay_apart_for_templates_that_read_them, open_fake),
         cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
         cmocka_unit_test_setup(prompts_come_in_four_shapes, open_fake),
