@@ -73,12 +73,33 @@ size_t es_memory_limit(void)
     return least ? least : (size_t)1 << 30;
 }
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* From the start of a huge page on, or else its first and last megabyte would lie in small ones. What is mapped too much for that
+ * is given back. */
 void *es_memory_map(size_t bytes)
 {
-    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) return NULL;
+    const size_t whole = (bytes + 4095) / 4096 * 4096, more = whole + HUGE_PAGE;
+    if (whole < bytes || more < whole) return NULL;
+    unsigned char *all = mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) return NULL;
+    const size_t before = (HUGE_PAGE - (uintptr_t)all % HUGE_PAGE) % HUGE_PAGE, after = HUGE_PAGE - before;
+    unsigned char *data = all + before;
+    if (before) munmap(all, before);
+    if (after) munmap(data + whole, after);
     madvise(data, bytes, MADV_HUGEPAGE); /* a wish: without huge pages it is only slower */
     return data;
+}
+
+size_t es_memory_in_huge_pages(void)
+{
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    char line[256];
+    unsigned long long kilobytes = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "AnonHugePages: %llu kB", &kilobytes) == 1) break;
+    if (f) fclose(f);
+    return (size_t)kilobytes * 1024;
 }
 
 void es_memory_unmap(void *data, size_t bytes)

@@ -7,8 +7,11 @@
 
 /** Bytes. Never 0: 1 GiB when nothing can be read. */
 size_t es_memory_limit(void);
-/** Anonymous zeroed memory for large buffers, in huge pages where the kernel has them; NULL when refused. */
+/** Anonymous zeroed memory for large buffers, from the start of a huge page on and in huge pages where the kernel has them; NULL
+ *  when refused. */
 void *es_memory_map(size_t bytes);
+/** Bytes of this process's memory that the kernel has put in transparent huge pages; 0 where it does not tell. */
+size_t es_memory_in_huge_pages(void);
 void es_memory_unmap(void *data, size_t bytes);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cli/bench.h"
 #include "cli/bench_limits.h"
 #include "cli/bench_rig.h"
@@ -189,6 +190,7 @@ static void put_row(const es_rig *rig, const run *r, const measured *row)
         {"bound_tokens_per_second", bound}, {"share", median / bound}, {"seconds", row->seconds.median},
         {"cpu_seconds", row->cpu}, {"barriers", row->barriers}, {"bytes", row->work.bytes},
         {"product_operations", row->work.products}, {"other_operations", row->work.others},
+        {"huge_page_bytes", (double)es_memory_in_huge_pages()},
     };
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
         json_object_set_new(o, figures[i].key, json_real(figures[i].value));
@@ -211,6 +213,7 @@ static es_status run_rows(const run *r, const es_model *model, es_rig *rig)
         ES_TRY(measure(rig, r, &row));
         put_row(rig, r, &row);
     }
+    if (!r->rows) printf("\n%.0f MB of the process lie in huge pages\n", (double)es_memory_in_huge_pages() * 1e-6);
     return ES_OK;
 }
 

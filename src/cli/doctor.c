@@ -135,7 +135,8 @@ static void print_machine(const es_verdicts *v, const es_machine *machine, const
     }
     printf("reference\ncpus              %d of %d, %d NUMA node%s\n", machine->cpus, machine->cpus_in_all, machine->numa_nodes,
            machine->numa_nodes == 1 ? "" : "s");
-    printf("huge pages        transparent: %s; %lld reserved\n", machine->huge_pages, (long long)machine->huge_pages_reserved);
+    printf("huge pages        transparent: %s, %s; %lld reserved\n", machine->huge_pages,
+           machine->huge_pages_given ? "given to caches" : "not given to caches", (long long)machine->huge_pages_reserved);
     printf("memory            %.1f GB, %.1f GB available", (double)machine->memory / 1e9,
            (double)machine->memory_available / 1e9);
     if (machine->memory_limit) printf(", limited to %.1f GB", (double)machine->memory_limit / 1e9);
@@ -233,6 +234,7 @@ static json_t *machine_json(const es_machine *machine)
     json_object_set_new(o, "cpus_in_all", json_integer(machine->cpus_in_all));
     json_object_set_new(o, "numa_nodes", json_integer(machine->numa_nodes));
     json_object_set_new(o, "transparent_huge_pages", json_string(machine->huge_pages));
+    json_object_set_new(o, "transparent_huge_pages_given", json_boolean(machine->huge_pages_given));
     json_object_set_new(o, "huge_pages", json_integer(machine->huge_pages_reserved));
     json_object_set_new(o, "memory", json_integer(machine->memory));
     json_object_set_new(o, "memory_available", json_integer(machine->memory_available));

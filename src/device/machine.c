@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "share/pool.h"
 
 static bool read_text(const char *path, char *text, size_t room)
@@ -74,6 +75,18 @@ static void look_at_gpus(es_machine *m)
     }
 }
 
+/* What is set up is one thing, what a cache gets another: memory may be fragmented, or the kernel without them. */
+static bool gets_huge_pages(void)
+{
+    const size_t bytes = (size_t)8 << 20, before = es_memory_in_huge_pages();
+    unsigned char *data = es_memory_map(bytes);
+    if (!data) return false;
+    memset(data, 1, bytes);
+    const bool given = es_memory_in_huge_pages() > before;
+    es_memory_unmap(data, bytes);
+    return given;
+}
+
 void es_machine_look(es_machine *m)
 {
     char text[4096];
@@ -88,6 +101,7 @@ void es_machine_look(es_machine *m)
         m->memory_available = number_after(text, "MemAvailable:");
         m->huge_pages_reserved = number_after(text, "HugePages_Total:");
     }
+    m->huge_pages_given = gets_huge_pages();
     m->memory_limit = cgroup_limit();
     look_at_gpus(m);
 }

@@ -69,7 +69,7 @@ def check_steps(model):
             assert row["bench"] == what and row["tokens"] == tokens and row["model"].startswith("random tiny")
             assert 0 < row["min"] <= row["tokens_per_second"] <= row["max"]
             assert abs(row["share"] - row["tokens_per_second"] / row["bound_tokens_per_second"]) < 1e-9
-            assert row["barriers"] > 10 and row["cache_filled"] == (row["depth"] > 0)
+            assert row["huge_page_bytes"] >= 0 and row["barriers"] > 10 and row["cache_filled"] == (row["depth"] > 0)
         assert report["rows"][0]["bytes"] < report["rows"][2]["bytes"]
     check_bounds(json.loads(run("bench", "prefill", model, "--runs", "1", "--threads", "2", "--json").stdout))  # bound by products
 

@@ -75,6 +75,8 @@ with tempfile.TemporaryDirectory() as where:
     sets = sorted({k.split("/")[0] for k, row in verdicts(healthy).items() if row["verdict"] == "trusted"})
     assert {row["verdict"] for row in healthy["kernels"]} <= {"trusted", "absent"} and not healthy["device_hung"]
     assert healthy["machine"]["cpus"] >= 1 and healthy["machine"]["memory"] > 0
+    assert healthy["machine"]["transparent_huge_pages_given"] in (True, False)
+    assert healthy["machine"]["transparent_huge_pages"] != "never" or not healthy["machine"]["transparent_huge_pages_given"]
     assert home.run("doctor", "--kept", "--json").stdout.count('"trusted"') >= len(sets)
     right, said = home.serve()
     assert right and "not trusted" not in said and "trying" not in said, said # verdicts were kept

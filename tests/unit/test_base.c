@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/memory.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/random.h"
@@ -91,6 +92,23 @@ static void missing_files_and_folders_are_told_apart(void **state)
     assert_int_equal(es_file_read("/no/such/file", 10, &data, NULL), ES_NOT_FOUND);
 }
 
+/* Whatever the length: from the start of a huge page, zeroed, all of it writable, and given back whole. */
+static void mapped_memory_starts_a_huge_page(void **state)
+{
+    (void)state;
+    const size_t huge = (size_t)2 << 20, lengths[] = {1, 4096, 4097, huge - 1, huge, 5 * huge + 123};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        unsigned char *data = es_memory_map(lengths[i]);
+        assert_non_null(data);
+        assert_int_equal((uintptr_t)data % huge, 0);
+        for (size_t k = 0; k < lengths[i]; k += 4096) assert_int_equal(data[k], 0);
+        memset(data, 7, lengths[i]);
+        es_memory_unmap(data, lengths[i]);
+    }
+    assert_null(es_memory_map(SIZE_MAX));
+    assert_null(es_memory_map(SIZE_MAX / 2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,6 +118,7 @@ int main(void)
         cmocka_unit_test(text_stops_at_its_limit_and_says_so),
         cmocka_unit_test(text_grows_by_doubling),
         cmocka_unit_test(missing_files_and_folders_are_told_apart),
+        cmocka_unit_test(mapped_memory_starts_a_huge_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
