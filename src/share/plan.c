@@ -40,6 +40,38 @@ void es_plan_cut(const es_plan_list *list, int64_t unit, int worker, int32_t *it
     else *partition = inside;
 }
 
+/* Seconds until the busiest worker is done and what was split is merged. */
+static double seconds_with(const es_plan_list *list, const es_plan_costs *costs, int64_t unit)
+{
+    int64_t most = 0, previous = 0;
+    int32_t longest = 0;
+    for (int w = 1; w <= list->workers; w++) {
+        int32_t item;
+        int64_t partition;
+        es_plan_cut(list, unit, w, &item, &partition);
+        const es_plan_item *it = item < list->count ? item_of(list, item) : NULL;
+        const int64_t at = it ? it->before + partition * it->weight : list->cost;
+        if (at - previous > most) most = at - previous;
+        if (partition > 0 && it->partitions > longest) longest = it->partitions;
+        previous = at;
+    }
+    int height = 1;
+    while (longest >> height) height++;
+    return (double)most * costs->cost + (longest ? costs->meet + 2 * height * costs->node : 0);
+}
+
+int64_t es_plan_choose(const es_plan_list *list, const es_plan_costs *costs)
+{
+    int64_t chosen = 0;
+    if (list->workers < 2 || list->count == 0) return 0;
+    double best = seconds_with(list, costs, 0);
+    for (int64_t unit = ES_PLAN_WORST_UNIT; unit > 0; unit /= 2) {
+        const double seconds = seconds_with(list, costs, unit);
+        if (seconds < best) best = seconds, chosen = unit;
+    }
+    return chosen;
+}
+
 int es_plan_check(const es_plan_shape *s, const es_profile *p, int64_t workers, int64_t unit_tokens)
 {
     const int64_t limit = (int64_t)1 << 40;

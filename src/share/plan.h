@@ -31,6 +31,19 @@ typedef struct es_plan_list {
  *  items only, V1). For w ≥ workers: (count, 0). Cuts never fall from one worker to the next. */
 void es_plan_cut(const es_plan_list *list, int64_t unit, int worker, int32_t *item, int64_t *partition);
 
+/** What splitting costs here, in seconds, as measured. */
+typedef struct es_plan_costs {
+    double cost;  /**< of one unit of an item's cost: a partition takes weight · cost */
+    double meet;  /**< a barrier more, for the merge */
+    double node;  /**< merging one published node */
+} es_plan_costs;
+
+enum { ES_PLAN_WORST_UNIT = 16 };
+
+/** The unit for es_plan_cut() that ends first: 0 (whole items, V1) or a power of two up to ES_PLAN_WORST_UNIT (V2). A split is
+ *  charged a barrier, and two nodes of each height of the longest split item's tree. Ties go to the larger unit, V1 first. */
+int64_t es_plan_choose(const es_plan_list *list, const es_plan_costs *costs);
+
 /** What a device can do, as far as the cost model asks. docs/plan.md describes the file. */
 typedef struct es_profile {
     char name[64];

@@ -98,10 +98,30 @@ static void cuts_cover_every_partition_once(void **state)
     }
 }
 
+/* Whole items where that comes out even or splitting costs more than it saves; a split where one worker would walk alone. */
+static void a_split_is_chosen_where_it_ends_first(void **state)
+{
+    (void)state;
+    const es_plan_costs cheap = {1e-6, 1e-6, 1e-6}, dear = {1e-6, 1.0, 1e-6}, merges = {1e-6, 1e-6, 1.0};
+    const es_plan_item one = {0, 800, 10}, even[] = {{0, 100, 10}, {1000, 100, 10}}, brief = {0, 3, 10};
+    const es_plan_list alone = {&one, sizeof one, 1, 8000, 4}, two = {even, sizeof one, 2, 2000, 2}, few = {&brief, sizeof one, 1, 30, 2};
+    assert_true(es_plan_choose(&alone, &cheap) == ES_PLAN_WORST_UNIT / 2); /* 200 each: a multiple of 8, not of 16 */
+    assert_true(es_plan_choose(&alone, &dear) == 0);
+    assert_true(es_plan_choose(&alone, &merges) == 0);
+    assert_true(es_plan_choose(&two, &cheap) == 0);
+    /* 30 µs alone; 20 µs with a split after two partitions, and 1 + 2 · 2 more for it. */
+    assert_true(es_plan_choose(&few, &cheap) == 2);
+    const es_plan_costs slower = {1e-6, 6.5e-6, 1e-6};
+    assert_true(es_plan_choose(&few, &slower) == 0);
+    const es_plan_list nobody = {&one, sizeof one, 0, 0, 4}, single = {&one, sizeof one, 1, 8000, 1};
+    assert_true(es_plan_choose(&nobody, &cheap) == 0 && es_plan_choose(&single, &cheap) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_worked_figures_come_out), cmocka_unit_test(the_cost_model_can_be_done_by_hand),
-        cmocka_unit_test(what_cannot_be_planned_is_refused), cmocka_unit_test(cuts_cover_every_partition_once)};
+        cmocka_unit_test(what_cannot_be_planned_is_refused), cmocka_unit_test(cuts_cover_every_partition_once),
+        cmocka_unit_test(a_split_is_chosen_where_it_ends_first)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

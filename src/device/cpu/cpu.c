@@ -352,6 +352,7 @@ es_status es_device_open_cpu(const es_device_options *options, es_device **devic
     }
     es_status status = es_pool_open(options->threads, &cpu->pool);
     if (status == ES_OK) status = build(cpu, options);
+    if (status == ES_OK) status = es_cpu_attn_measure(cpu);
     if (status != ES_OK) {
         close_cpu(&cpu->base);
         return status;

@@ -23,8 +23,6 @@ struct es_buffer {
 #define ES_ATTN_ROWS 64
 /** Tokens of a partition: the leaves of the merge tree. A constant of the numeric mode. */
 #define ES_ATTN_PARTITION 128
-/** Partitions that `auto` never splits between workers. */
-#define ES_ATTN_UNIT 4
 /** Nodes that one item's stack can hold: two for each height of a tree over 2^30 partitions, and those of a cut on each
  *  side. */
 #define ES_ATTN_MOST_NODES 128
@@ -101,7 +99,9 @@ typedef struct es_cpu {
     es_attn_item *item;        /**< [item_capacity] */
     int32_t items, item_capacity, nodes;
     int64_t attn_cost;
+    int64_t attn_unit;         /**< partitions that are never split; 0: whole items (V1) */
     bool attn_split;           /**< some item is left to several workers */
+    es_plan_costs attn_costs;  /**< measured when the device opens, for `auto` */
 } es_cpu;
 
 /** A slice as floats. NULL for "nothing there". */
@@ -125,6 +125,8 @@ static inline es_range es_cpu_share(const es_cpu *cpu, int64_t units, int worker
 
 /** Per-step plan of attention: items and who starts where. Called once per submit, before the job. */
 void es_cpu_attn_plan(es_cpu *cpu);
+/** Measure what splitting costs here: some hundred microseconds. Before the first submit. */
+es_status es_cpu_attn_measure(es_cpu *cpu);
 /** Where worker w's run of partitions begins (and worker w − 1's ends). */
 void es_cpu_attn_cut(const es_cpu *cpu, int worker, int32_t *item, int64_t *partition);
 

@@ -18,6 +18,12 @@ static bool is_bf16(const es_cpu *cpu)
     return cpu->options.numeric != ES_NUMERIC_F32;
 }
 
+static es_plan_list attn_list(const es_cpu *cpu)
+{
+    return (es_plan_list){.items = &cpu->item[0].load, .stride = sizeof *cpu->item, .count = cpu->items, .cost = cpu->attn_cost,
+                          .workers = es_pool_workers(cpu->pool)};
+}
+
 void es_cpu_attn_plan(es_cpu *cpu)
 {
     const es_batch *batch = cpu->batch;
@@ -42,6 +48,9 @@ void es_cpu_attn_plan(es_cpu *cpu)
                 cpu->attn_cost += (int64_t)item->load.weight * item->load.partitions;
             }
     }
+    const es_plan_list list = attn_list(cpu);
+    const es_attention how = cpu->options.attention;
+    cpu->attn_unit = how == ES_ATTENTION_V1 ? 0 : how == ES_ATTENTION_V2 ? 1 : es_plan_choose(&list, &cpu->attn_costs);
     /* A share that starts inside an item is what makes the merge necessary. */
     const int workers = es_pool_workers(cpu->pool);
     for (int w = 1; w < workers && !cpu->attn_split; w++) {
@@ -52,13 +61,11 @@ void es_cpu_attn_plan(es_cpu *cpu)
     }
 }
 
-/* Where worker w's run begins: an item and a partition of it. V1 snaps to whole items, `auto` to units of partitions. */
+/* Where worker w's run begins: an item and a partition of it, a multiple of the step's unit. */
 void es_cpu_attn_cut(const es_cpu *cpu, int worker, int32_t *item, int64_t *partition)
 {
-    const es_plan_list list = {.items = &cpu->item[0].load, .stride = sizeof *cpu->item, .count = cpu->items,
-                               .cost = cpu->attn_cost, .workers = es_pool_workers(cpu->pool)};
-    const es_attention how = cpu->options.attention;
-    es_plan_cut(&list, how == ES_ATTENTION_V1 ? 0 : how == ES_ATTENTION_V2 ? 1 : ES_ATTN_UNIT, worker, item, partition);
+    const es_plan_list list = attn_list(cpu);
+    es_plan_cut(&list, cpu->attn_unit, worker, item, partition);
 }
 
 /* One fold: an item's query rows and where its keys are. */
