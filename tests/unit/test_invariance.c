@@ -44,6 +44,8 @@ static int sets;
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 enum { TYPES = ES_Q6_K + 1, MODES = 3 };
+static int modes = MODES; /* a GPU (ES_DEVICE=cuda) has no int8, and one instruction set: its own */
+#define GPU_SET "gpu"
 
 /* What a history gives: a hash for each row of logits, and one for each token of the answer. */
 typedef struct outcome {
@@ -366,7 +368,7 @@ static bool allowed(const int *value)
 
 static void count_values(int *values)
 {
-    const int all[AXES] = {ES_RETYPED_FAMILIES, TYPES, MODES, sets, COUNT(threads_of), COUNT(chunk_of), COUNT(company_of),
+    const int all[AXES] = {ES_RETYPED_FAMILIES, TYPES, modes, sets, COUNT(threads_of), COUNT(chunk_of), COUNT(company_of),
                            COUNT(attention_of), COUNT(page_of), COUNT(cache_of), COUNT(place_of)};
     memcpy(values, all, sizeof all);
 }
@@ -435,7 +437,7 @@ static void the_same_wherever_the_prompt_ends(void **state)
     assert_non_null(got);
     for (int f = 0; f < (FEW_ROWS ? 1 : (int)ES_ORACLE_FAMILIES); f++) {
         const int row[AXES] = {[FAMILY] = f, [THREADS] = 1, [CHUNK] = 3, [PAGE] = 2, [WEIGHTS] = f % 2 ? ES_F32 : ES_Q4_1,
-                               [MODE] = f % MODES};
+                               [MODE] = f % modes};
         const outcome *base = baseline_of(row, most);
         es_engine *engine = engine_of(row);
         for (int i = 0; i < COUNT(lengths) && lengths[i] < most; i++) {
@@ -497,8 +499,8 @@ static void replay_answer(const int *row, int64_t length)
 static void decoding_equals_prefill(void **state)
 {
     (void)state;
-    for (int i = 0; i < (FEW_ROWS ? 1 : ES_RETYPED_FAMILIES * MODES); i++) {
-        const int row[AXES] = {[FAMILY] = i / MODES, [MODE] = i % MODES, [WEIGHTS] = (i * 5 + 3) % TYPES, [THREADS] = 1,
+    for (int i = 0; i < (FEW_ROWS ? 1 : ES_RETYPED_FAMILIES * modes); i++) {
+        const int row[AXES] = {[FAMILY] = i / modes, [MODE] = i % modes, [WEIGHTS] = (i * 5 + 3) % TYPES, [THREADS] = 1,
                                [CHUNK] = 3, [PAGE] = 2};
         replay_answer(row, how == PAIRS ? 150 : 1100);
     }
@@ -511,7 +513,9 @@ static int open_all(void **state)
     how = !asked ? PAIRS : strncmp(asked, "whole", 5) == 0 ? WHOLE : TRIPLES;
     if (part && atoll(part + 1) > 0) every = atoll(part + 1);
     static const char *const known[] = {"amx", "avx512vnni", "avx512", "avx2", "reference"};
-    for (int i = 0; i < COUNT(known); i++) {
+    const char *device = getenv("ES_DEVICE");
+    if (device && strcmp(device, "cuda") == 0) set_of[sets++] = GPU_SET, modes = 2;
+    for (int i = 0; i < COUNT(known) && modes == MODES; i++) {
         es_kernels kernels;
         if (es_kernels_select(known[i], &kernels) == ES_OK) set_of[sets++] = known[i];
         else print_message("this machine has no %s: left out\n", known[i]);

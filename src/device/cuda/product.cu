@@ -306,14 +306,23 @@ void es_cuda_product_bf16(cudaStream_t stream, const es_cuda_product *p, int32_t
         launch_type<any_loader, 1>(stream, p, first, parts, few);
 }
 
+/* Enough shared memory for two blocks, and the rest as first-level cache, which holds the tokens: without a preference a card
+ * stays as the kernel before wanted it, and attention wants nearly all of it for itself. */
+static es_status divide(const void *kernel, int bytes, int percent)
+{
+    ES_TRY(es_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                         "shared memory for products"));
+    return es_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, percent),
+                         "shared memory for products");
+}
+
 template <class L, int AHEAD> static es_status allow_shared(void)
 {
-    constexpr int HALF = AHEAD > 1 ? AHEAD / 2 : 1, BYTES = 2 * WARPS * 32 * ROWS * (int)sizeof(float);
-    const void *const kernels[] = {(const void *)few_kernel<L, 4, 2, 1>, (const void *)few_kernel<L, 4, 1, HALF>};
-    for (int i = 0; i < 2; i++)
-        ES_TRY(es_cuda_check(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES),
-                             "shared memory for products"));
-    return ES_OK;
+    constexpr int HALF = AHEAD > 1 ? AHEAD / 2 : 1, FEW = WARPS * 8 * ROWS * (int)sizeof(float);
+    ES_TRY(divide((const void *)few_kernel<L, 1, 1, AHEAD>, FEW, 15));
+    ES_TRY(divide((const void *)few_kernel<L, 1, 2, HALF>, 2 * FEW, 15));
+    ES_TRY(divide((const void *)few_kernel<L, 4, 1, HALF>, 4 * FEW, 35));
+    return divide((const void *)few_kernel<L, 4, 2, 1>, 8 * FEW, 35);
 }
 
 es_status es_cuda_product_setup(void)
