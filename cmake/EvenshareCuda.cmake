@@ -25,6 +25,18 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
       DEPENDS ${source} DEPFILE ${object}.d COMMENT "Compiling ${shown}" VERBATIM)
     list(APPEND ES_CUDA_OBJECTS ${object})
   endforeach()
+  # The portable kernels once more for warps of 64 lanes: compiled, so that they stay so; nothing here runs them.
+  set(ES_CUDA_WIDE "")
+  foreach(name attention delta moe rows)
+    set(source ${CMAKE_SOURCE_DIR}/src/device/cuda/${name}.cu)
+    set(object ${CMAKE_BINARY_DIR}/cuda/${name}_warp64.o)
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${ES_NVCC} -O1 -std=c++20 -fmad=false -ftz=true -DES_WARP=64 -diag-suppress 69,177
+              -gencode arch=compute_75,code=compute_75 -DES_VERSION=\"${PROJECT_VERSION}\" -I${CMAKE_SOURCE_DIR}/src
+              -I${CMAKE_SOURCE_DIR}/include -MD -MF ${object}.d -c ${source} -o ${object}
+      DEPENDS ${source} DEPFILE ${object}.d COMMENT "Compiling src/device/cuda/${name}.cu for warps of 64" VERBATIM)
+    list(APPEND ES_CUDA_WIDE ${object})
+  endforeach()
   set(ES_CUDA_C "") # what it needs of the program's own sources
   foreach(source src/device/dtype.c src/device/cuda/attn_plan.c src/share/plan.c src/share/share.c)
     get_filename_component(name ${source} NAME_WE)
@@ -40,6 +52,6 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
   add_custom_command(OUTPUT ${ES_CUDA_LIBRARY}
     COMMAND ${ES_NVCC} -shared -cudart static -Xlinker --no-undefined,--as-needed -o ${ES_CUDA_LIBRARY} ${ES_CUDA_OBJECTS} ${ES_CUDA_C}
     DEPENDS ${ES_CUDA_OBJECTS} ${ES_CUDA_C} COMMENT "Linking libevenshare_cuda.so" VERBATIM)
-  add_custom_target(evenshare_cuda ALL DEPENDS ${ES_CUDA_LIBRARY})
+  add_custom_target(evenshare_cuda ALL DEPENDS ${ES_CUDA_LIBRARY} ${ES_CUDA_WIDE})
   install(FILES ${ES_CUDA_LIBRARY} TYPE LIB)
 endif()

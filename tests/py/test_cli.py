@@ -83,13 +83,20 @@ class Words(unittest.TestCase):
                  (["run", "--temp"], "needs a value"), (["run", "--temp", "hot"], "not a number"),
                  (["run", "-n", "1", "-n", "2"], "twice"), (["run", "a", "b"], "too many"),
                  (["run", "--page", "48", "-p", "x"], "power of two"), (["run", "-p", "a", "-f", "b"], "both"),
-                 (["run", "--numeric", "f31", "-p", "x"], "f32"),
+                 (["run", "--numeric", "f31", "-p", "x"], "f32"), (["run", "--device", "gpu", "-p", "x"], "cuda"),
                  (["score"], "--text"), (["score", "--ids", "a", "--text", "b"], "--ids"),
                  (["score", "--ids", "x", "--last", "3"], "--logits"), (["help", "scoer"], "score")]
         for arguments, hint in cases:
             done = evenshare(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
             self.assertIn(hint, done.stderr, arguments)
+
+    @unittest.skipIf(os.path.exists("/proc/driver/nvidia/gpus"), "there is a GPU")
+    def test_a_gpu_that_is_not_there_is_said(self):
+        for arguments in (["run", "--device", "cuda", "-p", "x"], ["bench", "decode", "--device", "cuda", "--shape", "tiny-dense"]):
+            done = evenshare(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertRegex(done.stderr, "driver|GPU|CUDA", arguments)
 
     def test_a_model_that_is_not_there_is_named(self):
         for arguments in (["run", "-m", "/nowhere/m.gguf", "-p", "x"], ["inspect", "/nowhere/m.gguf"],

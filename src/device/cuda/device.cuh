@@ -6,13 +6,8 @@
 #define ES_CUDA_DEVICE_CUH
 
 #include "device/cuda/cuda.h"
+#include "device/cuda/lanes.h"
 
-/** Lanes of the hardware's warp: a constant of the build, 32 or 64. Kernels work in groups of 32 lanes and never look across
- *  them with a shuffle, so that a warp of 64 is two groups. */
-#ifndef ES_WARP
-#define ES_WARP 32
-#endif
-#define ES_GROUP 32
 #if ES_WARP == 64
 #define ES_ALL_LANES 0xFFFFFFFFFFFFFFFFull
 #else

@@ -94,9 +94,9 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         for (int step = 0; step < share; step += ES_GROUP) { /* as often for every group: they may share a warp */
             const int i = group * share + step + lane, id = i < entries ? ids[i] : experts;
             /* Of a warp of 64, only lanes of the same group are alike. */
-            const uint64_t alike = __match_any_sync(ES_ALL_LANES, id | group << 16);
-            const unsigned who = (unsigned)(alike >> (threadIdx.x % ES_WARP / ES_GROUP * ES_GROUP));
-            const int rank = __popc(who & ((1u << lane) - 1));
+            const uint64_t alike = __match_any_sync(ES_ALL_LANES, es_lane_key(id, group));
+            const unsigned who = es_lane_slice(alike, (int)threadIdx.x, ES_WARP);
+            const int rank = es_lane_rank(who, lane);
             const int before = id < experts ? own[id] : 0;
             if (pass == 1 && id < experts) order[starts[id] + before + rank] = i;
             __syncwarp();
