@@ -563,13 +563,13 @@ static const struct {
 } rows[] = {
     {"rows",          run_rows,      1e-5, 1e-5, ES_DTYPES - 1, {0}               },
     {"matmul",        run_matmul,    1e-5, 8e-3, ES_DTYPES - 1, {0}               },
-    {"mlp",           run_mlp,       1e-5, 2e-2, ES_DTYPES - 1, {0}               },
+    {"mlp",           run_mlp,       1e-5, 1.5e-2, ES_DTYPES - 1, {0}               },
     {"attention_64",  run_attention, 1e-5, 8e-3, 0,             {4, 2, 64, PAGE}  },
     {"attention_128", run_attention, 1e-5, 8e-3, 0,             {8, 1, 128, PAGE} },
     {"attention_256", run_attention, 1e-5, 8e-3, 0,             {16, 2, 256, PAGE}},
     {"attention_32",  run_attention, 1e-5, 8e-3, 0,             {6, 2, 32, PAGE}  },
     {"delta",         run_delta,     2e-5, 2e-5, 0,             {0}               },
-    {"experts",       run_moe,       1e-5, 2e-2, ES_DTYPES - 1, {0}               },
+    {"experts",       run_moe,       1e-5, 1.5e-2, ES_DTYPES - 1, {0}               },
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
