@@ -200,6 +200,10 @@ void es_engine_cancel(es_engine *engine, uint64_t id);
 /** Wait until a request has ended. Not from a callback. */
 void es_engine_wait(es_engine *engine, uint64_t id);
 
+/** Buckets of the step histogram: bucket i holds the steps that took at most 0.5 ms times 2^i and more than the one before it does;
+ *  the last one those that took longer. */
+enum { ES_STEP_BUCKETS = 21 };
+
 /** Counters for /health, /metrics and tests; taken without waiting for a step. */
 typedef struct es_engine_stats {
     uint64_t steps, prompt_tokens, completion_tokens, finished, failed, cancelled;
@@ -209,7 +213,13 @@ typedef struct es_engine_stats {
     uint64_t cached_tokens;          /**< prompt tokens that were found in the prefix cache */
     uint64_t preemptions;            /**< times that a sequence was moved out */
     uint64_t recomputed_tokens;      /**< rows computed anew for sequences that came back */
-    double last_step_seconds;
+    uint64_t cache_hits, cache_misses; /**< requests of whose prompt something, or nothing, was found in the prefix cache */
+    int32_t states_used, states_total; /**< recurrent states of sequences and of the prefix cache; 0: the model has none */
+    uint64_t page_bytes, state_bytes;  /**< of one KV page, of one state */
+    uint64_t disk_read, disk_written, disk_failed; /**< pieces of the prefix cache in --cache-dir */
+    double last_step_seconds, all_steps_seconds;
+    uint64_t step_bucket[ES_STEP_BUCKETS];
+    uint64_t budget_overruns;        /**< steps that took longer than their budget while somebody generated */
     double step_budget_seconds;      /**< 0: no bound */
     /* the step that is being computed, for whoever watches over it */
     double step_seconds;             /**< how long it has run so far; 0: none is */

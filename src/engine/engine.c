@@ -158,6 +158,13 @@ static es_status open_saves(es_engine *engine, const es_engine_options *o)
     return es_saves_open(&engine->saves, &options);
 }
 
+static void count_saves(es_engine *engine)
+{
+    atomic_store(&engine->counters.disk_read, engine->saves.restored);
+    atomic_store(&engine->counters.disk_written, engine->saves.saved);
+    atomic_store(&engine->counters.disk_failed, engine->saves.failed);
+}
+
 static es_status build(es_engine *engine, es_engine_options *o)
 {
     ES_TRY(check_options(o));
@@ -188,7 +195,12 @@ static es_status build(es_engine *engine, es_engine_options *o)
                                        .most_rows = sizes.rows, .most_chunk = o->chunk,
                                        .last_chunk = o->chunk / 4};
     ES_TRY(es_engine_measure(engine, o->step_budget));
-    return open_saves(engine, o);
+    engine->page_bytes = es_network_page_bytes(&engine->model->config, o->page, o->numeric);
+    engine->state_bytes = es_network_slot_bytes(&engine->model->config);
+    ES_TRY(open_saves(engine, o));
+    count_saves(engine);
+    es_engine_count_memory(engine);
+    return ES_OK;
 }
 
 static void take_mail(es_engine *engine)
@@ -242,6 +254,7 @@ static void *engine_main(void *argument)
         es_engine_make_room(engine);
         if (engine->running_count) es_engine_step(engine);
         es_saves_step(&engine->saves, engine->running_count == 0);
+        count_saves(engine);
     }
     end_cancelled(engine, true);
     es_saves_flush(&engine->saves);
@@ -367,13 +380,18 @@ es_engine_stats es_engine_get_stats(const es_engine *engine)
 {
     const es_engine_counters *c = &engine->counters;
     const uint64_t began = atomic_load(&c->step_began), now = es_clock_now(&engine->clock);
-    return (es_engine_stats){
+    es_engine_stats stats = {
         .steps = atomic_load(&c->steps), .prompt_tokens = atomic_load(&c->prompt_tokens),
         .completion_tokens = atomic_load(&c->completion_tokens), .finished = atomic_load(&c->finished),
         .failed = atomic_load(&c->failed), .cancelled = atomic_load(&c->cancelled), .running = atomic_load(&c->running),
         .waiting = atomic_load(&c->waiting), .cached_tokens = atomic_load(&c->cached_tokens),
         .preemptions = atomic_load(&c->preemptions), .recomputed_tokens = atomic_load(&c->recomputed_tokens),
-        .pages_held = atomic_load(&c->pages_held),
+        .pages_held = atomic_load(&c->pages_held), .cache_hits = atomic_load(&c->cache_hits),
+        .cache_misses = atomic_load(&c->cache_misses), .budget_overruns = atomic_load(&c->budget_overruns),
+        .disk_read = atomic_load(&c->disk_read), .disk_written = atomic_load(&c->disk_written),
+        .disk_failed = atomic_load(&c->disk_failed), .states_used = (int32_t)atomic_load(&c->states_used),
+        .states_total = engine->recurrent ? (int32_t)engine->slots.total : 0, .page_bytes = engine->page_bytes,
+        .state_bytes = engine->state_bytes, .all_steps_seconds = (double)atomic_load(&c->all_steps_nanoseconds) * 1e-9,
         .pages_used = atomic_load(&c->pages_used), .pages_total = engine->info.pages,
         .last_step_seconds = (double)atomic_load(&c->step_nanoseconds) * 1e-9,
         .step_budget_seconds = engine->info.step_budget,
@@ -381,4 +399,6 @@ es_engine_stats es_engine_get_stats(const es_engine *engine)
         .step_sequences = atomic_load(&c->step_sequences), .step_rows = atomic_load(&c->step_rows),
         .step_prompt_rows = atomic_load(&c->step_prompt_rows), .step_depth = atomic_load(&c->step_depth),
     };
+    for (int i = 0; i < ES_STEP_BUCKETS; i++) stats.step_bucket[i] = atomic_load(&c->step_bucket[i]);
+    return stats;
 }

@@ -18,7 +18,10 @@
 
 typedef struct es_engine_counters {
     _Atomic uint64_t steps, prompt_tokens, completion_tokens, cached_tokens, finished, failed, cancelled;
-    _Atomic uint64_t preemptions, recomputed_tokens;
+    _Atomic uint64_t preemptions, recomputed_tokens, cache_hits, cache_misses, budget_overruns;
+    _Atomic uint64_t disk_read, disk_written, disk_failed;
+    _Atomic uint64_t step_bucket[ES_STEP_BUCKETS], all_steps_nanoseconds;
+    _Atomic int64_t states_used;
     _Atomic int32_t running, waiting;
     _Atomic int64_t pages_used, pages_held;
     _Atomic uint64_t step_nanoseconds;
@@ -37,6 +40,7 @@ struct es_engine {
     es_prefix *prefix;
     es_saves saves;             /**< the engine's thread alone, once it runs */
     bool recurrent, no_cache;
+    size_t page_bytes, state_bytes;
     bool own_budget;            /**< the step budget is the engine's own choice, not an option's */
     es_sampler sampler;
     es_constraints constraints;
@@ -73,6 +77,8 @@ struct es_engine {
 void es_engine_make_room(es_engine *engine);
 /** Give back a sequence's pages and slot; what it has computed should have been kept before. */
 void es_engine_release_memory(es_engine *engine, es_sequence *sequence);
+/** Set the counters of pages and states. */
+void es_engine_count_memory(es_engine *engine);
 /** Put a sequence among the waiting, in order of age. */
 void es_engine_wait_again(es_engine *engine, es_sequence *sequence);
 

@@ -50,6 +50,13 @@ static bool take_memory(es_engine *engine, es_sequence *s)
     return taken;
 }
 
+void es_engine_count_memory(es_engine *engine)
+{
+    atomic_store(&engine->counters.pages_used, engine->pages.total - engine->pages.free_count);
+    atomic_store(&engine->counters.pages_held, engine->pages.pinned);
+    atomic_store(&engine->counters.states_used, engine->slots.total - engine->slots.free_count);
+}
+
 void es_engine_release_memory(es_engine *engine, es_sequence *s)
 {
     if (!s->admitted) return;
@@ -59,8 +66,7 @@ void es_engine_release_memory(es_engine *engine, es_sequence *s)
     s->slot = -1;
     s->page_count = 0;
     s->admitted = s->paused = false;
-    atomic_store(&engine->counters.pages_used, engine->pages.total - engine->pages.free_count);
-    atomic_store(&engine->counters.pages_held, engine->pages.pinned);
+    es_engine_count_memory(engine);
 }
 
 /* Numbers are given in order of arrival. */
@@ -104,6 +110,7 @@ static bool let_in(es_engine *engine)
     s->started_at = es_clock_now(&engine->clock);
     s->cached = s->computed;
     atomic_fetch_add(&engine->counters.cached_tokens, (uint64_t)s->cached);
+    if (!engine->no_cache) atomic_fetch_add(s->cached ? &engine->counters.cache_hits : &engine->counters.cache_misses, 1);
     return true;
 }
 
@@ -176,6 +183,5 @@ void es_engine_make_room(es_engine *engine)
         again = waiting >= 0 && engine->claims[waiting].verdict == ES_CLAIM_GRANTED && let_in(engine);
     }
     atomic_store(&engine->counters.running, engine->running_count);
-    atomic_store(&engine->counters.pages_used, engine->pages.total - engine->pages.free_count);
-    atomic_store(&engine->counters.pages_held, engine->pages.pinned);
+    es_engine_count_memory(engine);
 }

@@ -299,8 +299,27 @@ static void tell_overrun(es_engine *engine, double took, uint64_t now)
            atomic_load(&c->step_prompt_rows), (long long)atomic_load(&c->step_depth));
 }
 
+/* The first bucket whose bound, 0.5 ms times 2^i, is not less. */
+static int bucket_of(uint64_t nanoseconds)
+{
+    const uint64_t halves = nanoseconds ? (nanoseconds - 1) / 500000 : 0;
+    const int bits = halves ? 64 - __builtin_clzll(halves) : 0;
+    return bits < ES_STEP_BUCKETS ? bits : ES_STEP_BUCKETS - 1;
+}
+
+/* `budget`: what the step had when it was planned. */
+static void count_step(es_engine *engine, int32_t jobs, double budget, uint64_t took)
+{
+    bool decoding = false;
+    for (int32_t i = 0; i < jobs; i++) decoding = decoding || engine->jobs[i].decoding;
+    atomic_fetch_add(&engine->counters.step_bucket[bucket_of(took)], 1);
+    atomic_fetch_add(&engine->counters.all_steps_nanoseconds, took);
+    if (decoding && budget > 0 && (double)took * 1e-9 > budget) atomic_fetch_add(&engine->counters.budget_overruns, 1);
+}
+
 void es_engine_step(es_engine *engine)
 {
+    const double budget = engine->scheduler.budget;
     const uint64_t start = es_clock_now(&engine->clock);
     const int32_t jobs = engine->running_count;
     int64_t prompt_rows = 0, again_rows = 0;
@@ -321,6 +340,7 @@ void es_engine_step(es_engine *engine)
     }
     const uint64_t now = es_clock_now(&engine->clock), took = now - start;
     tell_overrun(engine, (double)took * 1e-9, now);
+    count_step(engine, jobs, budget, took);
     es_scheduler_learn(&engine->scheduler, engine->jobs, jobs, (double)took * 1e-9);
     follow_decode_time(engine);
     atomic_fetch_add(&engine->counters.steps, 1);

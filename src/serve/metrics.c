@@ -102,12 +102,6 @@ void es_metrics_end(es_metrics *metrics, es_ended how, uint64_t nanoseconds)
     if (how == ES_ENDED_WHOLE) es_histogram_add(&metrics->request, nanoseconds);
 }
 
-void es_metrics_step(es_metrics *metrics, uint64_t steps, double seconds)
-{
-    if (atomic_exchange_explicit(&metrics->steps_seen, steps, memory_order_relaxed) == steps) return;
-    es_histogram_add(&metrics->step, seconds > 0 ? (uint64_t)(seconds * 1e9) : 0);
-}
-
 void es_metrics_write(const es_metrics *metrics, es_text *out)
 {
     static const char *const ways[ES_ENDED_WAYS] = {"whole", "refused", "failed", "left"};
@@ -125,6 +119,4 @@ void es_metrics_write(const es_metrics *metrics, es_text *out)
                        "From a request's last byte to the first token of each answer.", out);
     es_histogram_write(&metrics->token_gap, "evenshare_inter_token_seconds", "Between two tokens of an answer.", out);
     es_histogram_write(&metrics->request, "evenshare_request_seconds", "Whole answers, from the request's last byte.", out);
-    es_histogram_write(&metrics->step, "evenshare_step_seconds", "Engine steps, as many as were looked at while tokens came.",
-                       out);
 }

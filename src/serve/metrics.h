@@ -45,8 +45,7 @@ typedef struct es_metrics {
     _Atomic uint64_t received, ended[ES_ENDED_WAYS];
     _Atomic uint64_t rejected[ES_REASONS_MAX]; /**< by row of the table in metrics.c */
     _Atomic uint64_t cached_tokens;
-    _Atomic uint64_t steps_seen;
-    es_histogram first_token, token_gap, request, step;
+    es_histogram first_token, token_gap, request;
 } es_metrics;
 
 void es_metrics_init(es_metrics *metrics);
@@ -54,8 +53,6 @@ uint64_t es_metrics_now(const es_metrics *metrics);
 void es_metrics_end(es_metrics *metrics, es_ended how, uint64_t nanoseconds);
 /** A refusal with this status and error code (NULL: none). Anything below 400 is not counted. */
 void es_metrics_reject(es_metrics *metrics, int status, const char *code);
-/** Note the last step, once, when `steps` has moved since the last call. */
-void es_metrics_step(es_metrics *metrics, uint64_t steps, double seconds);
 void es_metrics_write(const es_metrics *metrics, es_text *out);
 
 /** "# HELP", "# TYPE" of a family; then the samples follow. */

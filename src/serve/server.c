@@ -119,8 +119,6 @@ static void on_mail(evutil_socket_t fd, short what, void *self)
     es_server *server = self;
     if (!es_inbox_take(server->inbox, on_letter, on_engine_event, server))
         fail_all(server, ES_NO_MEMORY, "the server ran out of memory");
-    const es_engine_stats stats = server->backend.stats(server->backend.self);
-    es_metrics_step(&server->metrics, stats.steps, stats.last_step_seconds);
     const int stops = atomic_load(&server->stops);
     if (stops > 0) begin_stop(server);
     if (stops > 1) event_base_loopbreak(server->base);

@@ -97,6 +97,13 @@ static void put_engine(es_server *server, const es_engine_stats *stats, es_text 
         {"evenshare_requests_waiting",    "gauge",   "Sequences that wait for a place.",                           stats->waiting              },
         {"evenshare_requests_open",       "gauge",   "Requests for an answer that have not ended.",                (double)server->answer_count},
         {"evenshare_connections",         "gauge",   "Open connections.",                                          (double)server->http.count  },
+        {"evenshare_kv_pages_held",       "gauge",   "KV pages of sequences; the rest of those used is the prefix cache's.",
+         (double)stats->pages_held                                                                                                             },
+        {"evenshare_states_used",         "gauge",   "Recurrent states of sequences and of the prefix cache.",     stats->states_used          },
+        {"evenshare_states_total",        "gauge",   "Recurrent states in all; 0: the model has none.",            stats->states_total         },
+        {"evenshare_preemptions_total",   "counter", "Times that a sequence was moved out for an older one.",      (double)stats->preemptions  },
+        {"evenshare_budget_overruns_total", "counter", "Steps that took longer than their budget while somebody generated.",
+         (double)stats->budget_overruns                                                                                                        },
         {"evenshare_kv_pages_used",       "gauge",   "KV pages that hold tokens.",                                 (double)stats->pages_used   },
         {"evenshare_kv_pages_total",      "gauge",   "KV pages in all.",                                           (double)stats->pages_total  },
         {"evenshare_steps_total",         "counter", "Engine steps.",                                              (double)stats->steps        },
@@ -110,17 +117,52 @@ static void put_engine(es_server *server, const es_engine_stats *stats, es_text 
         es_text_printf(out, "%s %.15g\n", rows[i].name, rows[i].value);
     }
     es_metrics_family(out, "evenshare_tokens_total", "counter",
-                      "Tokens by kind: prompt (computed), cached (not computed), generated.");
+                      "Tokens by kind: prompt (computed), cached (not computed), generated, recomputed (after being moved out).");
     es_text_printf(out,
                    "evenshare_tokens_total{kind=\"prompt\"} %" PRIu64 "\nevenshare_tokens_total{kind=\"cached\"} %" PRIu64
-                   "\nevenshare_tokens_total{kind=\"generated\"} %" PRIu64 "\n",
-                   stats->prompt_tokens, (uint64_t)atomic_load(&server->metrics.cached_tokens), stats->completion_tokens);
+                   "\nevenshare_tokens_total{kind=\"generated\"} %" PRIu64
+                   "\nevenshare_tokens_total{kind=\"recomputed\"} %" PRIu64 "\n",
+                   stats->prompt_tokens, (uint64_t)atomic_load(&server->metrics.cached_tokens), stats->completion_tokens,
+                   stats->recomputed_tokens);
     es_metrics_family(out, "evenshare_sequences_ended_total", "counter", "Sequences that the engine ended, by how.");
     es_text_printf(out,
                    "evenshare_sequences_ended_total{how=\"finished\"} %" PRIu64
                    "\nevenshare_sequences_ended_total{how=\"cancelled\"} %" PRIu64
                    "\nevenshare_sequences_ended_total{how=\"failed\"} %" PRIu64 "\n",
                    stats->finished, stats->cancelled, stats->failed);
+}
+
+/* The engine counts its own steps, each of them. */
+static void put_steps(const es_engine_stats *stats, es_text *out)
+{
+    _Static_assert((int)ES_STEP_BUCKETS == (int)ES_HISTOGRAM_BOUNDS + 1, "the same bounds");
+    es_histogram steps = {.nanoseconds = (uint64_t)(stats->all_steps_seconds * 1e9)};
+    for (int i = 0; i < ES_STEP_BUCKETS; i++) atomic_init(&steps.bucket[i], stats->step_bucket[i]);
+    es_histogram_write(&steps, "evenshare_step_seconds", "Engine steps.", out);
+}
+
+static void put_cache(const es_engine_stats *stats, es_text *out)
+{
+    es_metrics_family(out, "evenshare_cache_bytes", "gauge", "Memory in use, by what and whose: of sequences, or kept to go on from.");
+    const uint64_t held = (uint64_t)stats->pages_held * stats->page_bytes, used = (uint64_t)stats->pages_used * stats->page_bytes;
+    es_text_printf(out,
+                   "evenshare_cache_bytes{what=\"pages\",whose=\"sequences\"} %" PRIu64
+                   "\nevenshare_cache_bytes{what=\"pages\",whose=\"cache\"} %" PRIu64
+                   "\nevenshare_cache_bytes{what=\"states\",whose=\"both\"} %" PRIu64 "\n",
+                   held, used > held ? used - held : 0, (uint64_t)stats->states_used * stats->state_bytes);
+    es_metrics_family(out, "evenshare_cache_lookups_total", "counter",
+                      "Prompts of which something (hit) or nothing (miss) was found in the prefix cache.");
+    es_text_printf(out,
+                   "evenshare_cache_lookups_total{result=\"hit\"} %" PRIu64 "\nevenshare_cache_lookups_total{result=\"miss\"} %" PRIu64
+                   "\n",
+                   stats->cache_hits, stats->cache_misses);
+    es_metrics_family(out, "evenshare_cache_disk_pieces_total", "counter",
+                      "Pages and states of the prefix cache in --cache-dir: read at the start, written, not written.");
+    es_text_printf(out,
+                   "evenshare_cache_disk_pieces_total{what=\"read\"} %" PRIu64
+                   "\nevenshare_cache_disk_pieces_total{what=\"written\"} %" PRIu64
+                   "\nevenshare_cache_disk_pieces_total{what=\"failed\"} %" PRIu64 "\n",
+                   stats->disk_read, stats->disk_written, stats->disk_failed);
 }
 
 void es_serve_metrics(es_server *server, es_http_connection *connection)
@@ -135,6 +177,8 @@ void es_serve_metrics(es_server *server, es_http_connection *connection)
     put_label(&out, "fingerprint", info->fingerprint ? info->fingerprint : "");
     es_text_puts(&out, ",version=\"" ES_VERSION "\"} 1\n");
     put_engine(server, &stats, &out);
+    put_steps(&stats, &out);
+    put_cache(&stats, &out);
     put_replies(server, &out);
     es_metrics_write(&server->metrics, &out);
     es_http_reply(connection, 200, "text/plain; version=0.0.4; charset=utf-8", out.data ? out.data : "", out.bytes);

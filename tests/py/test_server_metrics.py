@@ -128,7 +128,12 @@ def a_real_engine_tells_prompt_progress_and_steps():
         thread.join()
         assert done[0][0] == 200 and partly
         metrics = scrape(server)
-        assert metrics["evenshare_step_seconds_count"] > 10 and metrics["evenshare_steps_total"] > 100
+        assert metrics["evenshare_step_seconds_count"] == metrics["evenshare_steps_total"] > 100
+        assert metrics['evenshare_step_seconds_bucket{le="+Inf"}'] == metrics["evenshare_steps_total"]
+        assert metrics["evenshare_step_seconds_sum"] > 0 and metrics["evenshare_preemptions_total"] == 0
+        assert metrics['evenshare_cache_lookups_total{result="miss"}'] == 1
+        assert metrics['evenshare_cache_bytes{what="pages",whose="cache"}'] > 0 == metrics["evenshare_kv_pages_held"]
+        assert 0 < metrics["evenshare_states_used"] <= metrics["evenshare_states_total"]
         assert metrics['evenshare_tokens_total{kind="prompt"}'] == 3000
         assert metrics['evenshare_tokens_total{kind="generated"}'] == 200
         assert metrics["evenshare_kv_pages_total"] > 0

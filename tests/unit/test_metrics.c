@@ -81,18 +81,6 @@ static void every_error_has_one_reason(void **state)
     }
 }
 
-static void a_step_is_noted_once(void **state)
-{
-    (void)state;
-    es_metrics metrics;
-    es_metrics_init(&metrics);
-    es_metrics_step(&metrics, 0, 0);
-    es_metrics_step(&metrics, 1, 0.01);
-    es_metrics_step(&metrics, 1, 0.01);
-    es_metrics_step(&metrics, 5, 0.02);
-    assert_int_equal(metrics.step.nanoseconds, 30000000);
-}
-
 static void *add_many(void *metrics)
 {
     for (int i = 0; i < 20000; i++) {
@@ -121,7 +109,6 @@ int main(void)
         cmocka_unit_test(a_value_falls_into_the_first_bucket_that_takes_it),
         cmocka_unit_test(buckets_are_written_as_running_totals),
         cmocka_unit_test(every_error_has_one_reason),
-        cmocka_unit_test(a_step_is_noted_once),
         cmocka_unit_test(nothing_is_lost_between_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
