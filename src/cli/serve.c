@@ -116,7 +116,7 @@ static es_status open_process(const es_serve_settings *s, char *const *command, 
 
 static es_status open_here(const es_serve_settings *s, service *out)
 {
-    ES_TRY(es_serve_engine_open(s, &out->engine));
+    ES_TRY(es_serve_engine_open(s, false, &out->engine));
     out->backend = out->engine.backend;
     out->info = *es_engine_get_info(out->engine.engine);
     return ES_OK;

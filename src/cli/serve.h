@@ -23,7 +23,8 @@ typedef struct es_serve_engine {
     es_backend backend;
 } es_serve_engine;
 
-es_status es_serve_engine_open(const es_serve_settings *settings, es_serve_engine *out);
+/** `said`: another process has already told what there is to tell of the model. */
+es_status es_serve_engine_open(const es_serve_settings *settings, bool said, es_serve_engine *out);
 /** End its requests; after that it sends no more events. */
 void es_serve_engine_stop(es_serve_engine *engine);
 /** Free what is left; a zeroed one is fine. */

@@ -6,12 +6,15 @@
 #include "cli/serve.h"
 #include "serve/engine_host.h"
 
-es_status es_serve_engine_open(const es_serve_settings *s, es_serve_engine *out)
+es_status es_serve_engine_open(const es_serve_settings *s, bool said, es_serve_engine *out)
 {
     es_engine_options options;
     ES_TRY(es_engine_settings_apply(&s->engine, &options));
     if (s->queue != ES_UNSET) options.queue = (int)s->queue;
-    ES_TRY(es_model_open(s->model.path, &out->model));
+    if (said) es_log_set_level(ES_LOG_ERROR);
+    const es_status status = es_model_open(s->model.path, &out->model);
+    if (said) es_log_set_level(ES_LOG_NOTICE);
+    ES_TRY(status);
     ES_TRY(es_engine_open(out->model, &options, &out->engine));
     return es_backend_open_engine(out->model, out->engine, &out->backend);
 }
@@ -45,9 +48,7 @@ int es_serve_engine_main(int argc, char **argv)
     const int done = es_options_parse(&es_command_serve, argc, argv, &s);
     if (done != ES_GO_ON) return done;
     es_serve_engine here = {0};
-    es_log_set_level(ES_LOG_ERROR); /* what there is to say of the model, the front end has said */
-    es_status status = es_serve_engine_open(&s, &here);
-    es_log_set_level(ES_LOG_NOTICE);
+    es_status status = es_serve_engine_open(&s, true, &here);
     int code = 0;
     if (status != ES_OK)
         code = es_host_refuse(ES_CHILD_FD, status);
