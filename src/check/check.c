@@ -9,7 +9,7 @@
 
 typedef struct phase {
     const char *name;
-    int weight;
+    int weight;                /* 0: not one of all, only when it is named */
     double limit, quick_limit; /* seconds */
     void (*run)(es_trial *c, es_trial_result *r);
     const char *about;
@@ -26,6 +26,7 @@ static const phase phases[] = {
     {"recall", 4, 3600, 600, es_phase_recall, "a fact from a long document is still known at its end"},
     {"concurrency", 8, 900, 300, es_phase_concurrency, "several requests at once, each whole"},
     {"stall", 12, 3600, 600, es_phase_stall, "a stream keeps running while a long prompt arrives"},
+    {"behind", 0, 3600, 600, es_phase_behind, "a short prompt does not wait behind a long one"},
     {"disconnect", 8, 900, 300, es_phase_disconnect, "work for a client that left ends, and its place is free again"},
     {"repeatability", 10, 1800, 300, es_phase_repeatability, "one request, one answer: alone, in company, and warm"},
     {"cache", 4, 1800, 300, es_phase_cache, "a conversation that goes on is not computed from its start"},
@@ -102,7 +103,7 @@ static es_status choose_phases(es_trial *c)
 {
     bool wanted[PHASES];
     const char *list = c->options.phases;
-    for (size_t i = 0; i < PHASES; i++) wanted[i] = !list;
+    for (size_t i = 0; i < PHASES; i++) wanted[i] = !list && phases[i].weight > 0;
     while (list && *list) {
         const size_t n = strcspn(list, ",");
         const phase *found = find_phase(list, n);

@@ -26,6 +26,7 @@ typedef struct es_trial_options {
     bool no_timing;                /**< judge what the server does, not how fast */
     int64_t context;               /**< tokens of the server's context [as the server says] */
     int64_t prompt;                /**< tokens of a long prompt [8,192; quick 512] */
+    int64_t short_prompt;          /**< tokens of a short one that comes behind a long one [100] */
     int64_t truncation;            /**< max_tokens of the truncation phase [8,192; quick 128] */
     int64_t recall;                /**< tokens that the model must recall from; 0: what it can is noted, not judged */
     int64_t parallel;              /**< requests that the server runs at once [4] */

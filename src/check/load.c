@@ -121,6 +121,7 @@ static void add_stall_figures(es_trial *c, es_trial_result *r, const watch *w, d
     const double first = w->prompt->transcript.times.item[0] - w->prompt->began;
     es_trial_figure_add(r, "prompt_tokens", (double)w->prompt->transcript.prompt_tokens);
     es_trial_figure_add(r, "gap_alone_median_ms", 1e3 * median);
+    es_trial_figure_add(r, "gap_alone_p99_ms", 1e3 * es_numbers_quantile(&alone, 0.99));
     es_trial_figure_add(r, "gap_alone_max_ms", 1e3 * es_numbers_max(&alone));
     es_trial_figure_add(r, "gap_during_median_ms", 1e3 * es_numbers_quantile(&during, 0.5));
     es_trial_figure_add(r, "gap_during_p99_ms", 1e3 * es_numbers_quantile(&during, 0.99));
@@ -151,7 +152,8 @@ static void add_stall_figures(es_trial *c, es_trial_result *r, const watch *w, d
     es_numbers_free(&during);
 }
 
-static es_reply *ask_long(es_trial *c, es_trial_result *r, int64_t tokens)
+/* A document of so many tokens and a question about it. */
+static es_reply *ask_document(es_trial *c, es_trial_result *r, int64_t tokens)
 {
     es_text text = {0};
     es_reply *reply = NULL;
@@ -170,7 +172,7 @@ void es_phase_stall(es_trial *c, es_trial_result *r)
     enum { BEFORE = 40, AFTER = 4 };
     const int64_t tokens = es_long_prompt(c, 64);
     if (!es_can_ignore_eos(c)) es_note_phase(r, "without ignore_eos the stream may end by itself");
-    es_reply *lone = ask_long(c, r, tokens);
+    es_reply *lone = ask_document(c, r, tokens);
     if (!lone || !es_trial_await_answer(c, r, lone) || lone->transcript.times.count == 0) {
         es_fail_phase(r, "the long prompt alone got no answer");
         return;
@@ -188,7 +190,7 @@ void es_phase_stall(es_trial *c, es_trial_result *r)
         es_fail_phase(r, "the stream did not come going (status %d)", stream->status);
         return;
     }
-    es_reply *prompt = ask_long(c, r, tokens);
+    es_reply *prompt = ask_document(c, r, tokens);
     if (!prompt) return;
     w.prompt = prompt;
     const double from = es_client_now(c->client);
@@ -207,6 +209,36 @@ void es_phase_stall(es_trial *c, es_trial_result *r)
         es_unsupported_phase(r, "the stream ended by itself while the prompt arrived");
     else
         add_stall_figures(c, r, &w, from, to, alone_first);
+}
+
+/* ---- behind ---- */
+
+void es_phase_behind(es_trial *c, es_trial_result *r)
+{
+    const int64_t tokens = es_long_prompt(c, 64), few = c->options.short_prompt ? c->options.short_prompt : 100;
+    es_reply *alone = ask_document(c, r, few);
+    if (!alone || !es_trial_await_answer(c, r, alone) || alone->transcript.times.count == 0) {
+        es_fail_phase(r, "the short prompt alone got no answer");
+        return;
+    }
+    const double alone_first = alone->transcript.times.item[0] - alone->began;
+    es_reply *before = ask_document(c, r, tokens);
+    if (!before) return;
+    /* Until it is in the middle: as long as the short one took, at least. */
+    es_client_run(c->client, fmax(alone_first, 0.05), NULL, NULL);
+    es_reply *behind = ask_document(c, r, few);
+    if (!behind || !es_trial_await_answer(c, r, behind) || behind->transcript.times.count == 0) {
+        es_fail_phase(r, "the short prompt behind a long one got no answer");
+        return;
+    }
+    const double first = behind->transcript.times.item[0] - behind->began;
+    if (!es_trial_await_answer(c, r, before)) return;
+    es_trial_figure_add(r, "short_first_token_alone_ms", 1e3 * alone_first);
+    es_trial_figure_add(r, "short_first_token_behind_ms", 1e3 * first);
+    if (before->transcript.times.count && before->transcript.times.item[0] < behind->began)
+        es_unsupported_phase(r, "the long prompt was done before the short one came");
+    else if (!c->options.no_timing && first > 3 * alone_first + 1)
+        es_fail_phase(r, "behind a long prompt the first token took %.2f s, alone %.2f s", first, alone_first);
 }
 
 /* ---- disconnect ---- */
@@ -269,7 +301,7 @@ void es_phase_disconnect(es_trial *c, es_trial_result *r)
     es_client_run(c->client, fmin(es_time_left(c), 60), all_begun, &all);
     if (!leave(c, r, &all, counted, usual, "in mid-answer")) return;
     all.count = 1;
-    all.reply[0] = ask_long(c, r, es_long_prompt(c, 64));
+    all.reply[0] = ask_document(c, r, es_long_prompt(c, 64));
     if (!all.reply[0]) return;
     es_client_run(c->client, 0.1, all_begun, &all);
     leave(c, r, &all, counted, usual, "during the prompt");

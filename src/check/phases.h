@@ -84,6 +84,7 @@ void es_phase_recall(es_trial *c, es_trial_result *r);
 /* load.c */
 void es_phase_concurrency(es_trial *c, es_trial_result *r);
 void es_phase_stall(es_trial *c, es_trial_result *r);
+void es_phase_behind(es_trial *c, es_trial_result *r);
 void es_phase_disconnect(es_trial *c, es_trial_result *r);
 void es_phase_overload(es_trial *c, es_trial_result *r);
 /* same.c */

@@ -34,8 +34,8 @@ static const es_option_group groups[] = {{NULL, own, 0}, {0}};
 static int bench(int argc, char **argv);
 const es_command es_command_bench = {
     "bench", "measure kernels, steps and prompts on this machine",
-    "`bench decode`, `bench prefill`, `bench batch`, `bench attention`, `bench report` (JSON, CSV and a page with plots), `bench compare` "
-    "and `bench make-model` have options of their own (bench decode --help). "
+    "`bench decode`, `bench prefill`, `bench batch`, `bench attention`, `bench stall`, `bench report` (JSON, CSV and a page with plots), "
+    "`bench compare` and `bench make-model` have options of their own (bench decode --help). "
     "What follows is `bench kernels`.\n\n"
     "Runs every kernel on random inputs, compares it with the plain-C reference bit by bit, and times both: the median of "
     "several runs (us), and the best one, from which the rates are taken. GB/s count what has to be read and written at "
@@ -172,6 +172,7 @@ static const struct {
     {"prefill", &es_command_bench_prefill},
     {"batch", &es_command_bench_batch},
     {"attention", &es_command_bench_attention},
+    {"stall", &es_command_bench_stall},
     {"make-model", &es_command_bench_make_model},
     {"report", &es_command_bench_report},
     {"compare", &es_command_bench_compare},

@@ -12,6 +12,7 @@ extern const es_command es_command_bench_decode;
 extern const es_command es_command_bench_prefill;
 extern const es_command es_command_bench_batch;
 extern const es_command es_command_bench_attention;
+extern const es_command es_command_bench_stall;
 extern const es_command es_command_bench_report;
 extern const es_command es_command_bench_compare;
 

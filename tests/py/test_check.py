@@ -357,13 +357,39 @@ def our_server_with_a_model_passes():
         assert results["repeatability"]["figures"]["logprobs"] > 0
 
 
+def stalls_are_measured_against_any_server():
+    def stall(*options, code=0):
+        done = subprocess.run([BINARY, "bench", "stall", "--json", *options], capture_output=True, text=True, timeout=600)
+        assert done.returncode == code, (options, done.returncode, done.stdout[-2000:], done.stderr[-1000:])
+        return json.loads(done.stdout) if done.stdout else done.stderr
+
+    wanted = {"gap_alone_median_ms", "gap_alone_p99_ms", "gap_during_max_ms", "first_token_ms", "first_token_alone_ms",
+              "short_first_token_alone_ms", "short_first_token_behind_ms"}
+    with serving.fake_server("step_us=2000") as server:
+        whole = stall(server.url, "--prompts", "200,400", "--runs", "2")
+        assert [row["prompt"] for row in whole["rows"]] == [200, 400] and whole["runs"] == 2
+        for row in whole["rows"]:
+            assert wanted <= set(row["figures"]), row
+            for name in wanted:
+                assert len(row["figures"][name]["runs"]) == 2, (name, row)
+        assert "one is named" in stall(server.url, "--model", "x", code=2)
+    with fake() as url:
+        assert stall(url, "--prompts", "200", "--runs", "1")["model"] == "fake"
+    with fake("no role") as url:  # a stream that is none is no measurement
+        assert "role" in stall(url, "--prompts", "200", "--runs", "1", code=1)
+    if serving.find_model():
+        whole = stall("--model", serving.find_model(), "--ctx", "2K", "--prompts", "300", "--runs", "1", "--short", "50")
+        assert wanted <= set(whole["rows"][0]["figures"]) and whole["url"] == "started here"
+
+
 if __name__ == "__main__":
     asked = subprocess.run([BINARY, "check", "http://127.0.0.1:1"], capture_output=True, text=True, timeout=60)
     if "libcurl" in asked.stderr:
         serving.skip("this build has no libcurl")
     todo = [a_whole_server_passes_every_phase, each_way_of_being_broken_turns_its_phase_red, no_timing_judges_behaviour_only,
             what_a_model_cannot_recall_is_told_and_not_judged, reports_are_whole_and_quote_nobody,
-            bad_use_and_nobody_there_end_with_code_2, our_server_front_passes]
+            bad_use_and_nobody_there_end_with_code_2, our_server_front_passes,
+            stalls_are_measured_against_any_server]
     if serving.find_model():
         todo.append(our_server_with_a_model_passes)
     else:
