@@ -16,7 +16,8 @@
 #include "base/log.h"
 
 #define KINDS 2
-#define PAUSE UINT64_C(60000000000) /* nanoseconds before a disk that failed is tried again */
+#define MOST_READING UINT64_C(10000000000) /* nanoseconds */
+#define PAUSE        UINT64_C(60000000000) /* nanoseconds before a disk that failed is tried again */
 
 enum { FREE, SUBMITTED, DONE };
 
@@ -133,7 +134,7 @@ static int by_id(const void *a, const void *b)
 /* What a listing of the folder gives: files whose heads are in order, and how many are not. */
 typedef struct listing {
     found *list;
-    size_t count, room, damaged, foreign;
+    size_t count, room, damaged, foreign, late;
 } listing;
 
 static void look_at(es_store *s, const char *name, listing *l)
@@ -176,13 +177,19 @@ static listing list_files(es_store *s)
     return l;
 }
 
+/* Whoever starts a server waits for this: a disk that is too slow keeps the rest. */
 static void take_found(es_store *s, listing *l, bool *used[KINDS], es_store_take_fn take, void *user)
 {
+    const uint64_t start = es_clock_now(&s->clock);
     for (size_t i = 0; i < l->count; i++) {
         const found *f = &l->list[i];
         char name[32];
         es_record record;
         if (f->id > s->last_id) s->last_id = f->id;
+        if (es_clock_now(&s->clock) - start > MOST_READING) {
+            l->late++;
+            continue;
+        }
         name_file(f->kind, f->file, name);
         const ssize_t got = read_some(s, name, s->staging, s->staging_room, true);
         if (got < 0 || es_record_parse(&s->shape, s->staging, (size_t)got, &record) != ES_OK || record.id != f->id) {
@@ -204,6 +211,9 @@ void es_store_read(es_store *s, es_store_take_fn take, void *user)
                "%s: %zu files are damaged, %zu belong to another model, numeric mode or build; they are not used, and "
                "written over in time",
                s->name, l.damaged, l.foreign);
+    if (l.late)
+        es_log(ES_LOG_NOTICE, "%s: %zu files could not be read within %d s; they are not used, and written over in time", s->name,
+               l.late, (int)(MOST_READING / 1000000000));
     for (int k = 0; k < KINDS; k++)
         for (int32_t i = s->files[k] - 1; i >= 0; i--)
             if (!used[k] || !used[k][i]) s->free_file[k][s->free_count[k]++] = i;

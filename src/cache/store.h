@@ -43,7 +43,8 @@ es_status es_store_open(const es_store_options *options, es_store **store);
 void es_store_close(es_store *store);
 
 /** Give every record that is whole to `take`, in order of age, so parents before their children. It answers whether the file
- * is in use then. One line of notice, if any are damaged or foreign; files that are too many or too large are removed. */
+ * is in use then. One line of notice, if any are damaged or foreign; files that are too many or too large are removed. What cannot be read within ten
+ *  seconds is passed over. */
 typedef bool (*es_store_take_fn)(void *user, const es_record *record, int32_t file);
 void es_store_read(es_store *store, es_store_take_fn take, void *user);
 /** The greatest id of any record found, so that new ones can be greater. */
