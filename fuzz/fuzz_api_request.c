@@ -1,5 +1,5 @@
 /* Bodies of API requests: the first byte chooses the path and whether the server is strict, the rest is the body. Its lowest bit is
- * a chat or a completion; bits 3 to 5, where they are not zero, another path. */
+ * a chat or a completion; bits 3 to 5, where they are not zero, another path; bits 6 and 7 the form of calls. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -51,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (bytes == 0) return 0;
     es_backend_info model = {.model = "m", .context = 4096, .vocabulary = 300, .has_chat = true, .has_tokenizer = true};
     const es_backend backend = {.self = &model, .info = info, .render = render, .encode = encode, .piece = piece};
-    const es_api_context context = {.backend = &backend, .alias = "m", .strict = data[0] & 2, .content_parts = data[0] & 4};
+    const es_api_context context = {.backend = &backend, .alias = "m", .strict = data[0] & 2, .content_parts = data[0] & 4,
+                                    .format = {.tools = (es_tool_form)(data[0] >> 6)}};
     const int other = data[0] >> 3 & 7;
     const es_call_kind kind = other && other < 7 ? (es_call_kind)(ES_CALL_COMPLETION + other)
                               : data[0] & 1      ? ES_CALL_COMPLETION

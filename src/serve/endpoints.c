@@ -37,6 +37,13 @@ static json_t *model_json(const es_server *server)
     json_object_set_new(model, "object", json_string("model"));
     json_object_set_new(model, "created", json_integer((json_int_t)server->started));
     json_object_set_new(model, "owned_by", json_string("evenshare"));
+    /* what Anthropic's clients read of a model */
+    char since[32];
+    struct tm t;
+    strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&server->started, &t));
+    json_object_set_new(model, "type", json_string("model"));
+    json_object_set_new(model, "display_name", es_json_text(server->api.alias, strlen(server->api.alias)));
+    json_object_set_new(model, "created_at", json_string(since));
     json_object_set_new(model, "max_model_len", json_integer(context));
     return model;
 }
@@ -48,6 +55,9 @@ void es_serve_models(es_server *server, es_http_connection *connection)
     json_t *list = json_object();
     json_object_set_new(list, "object", json_string("list"));
     json_object_set_new(list, "data", data);
+    json_object_set_new(list, "has_more", json_false());
+    json_object_set_new(list, "first_id", es_json_text(server->api.alias, strlen(server->api.alias)));
+    json_object_set_new(list, "last_id", es_json_text(server->api.alias, strlen(server->api.alias)));
     reply_json(connection, list);
 }
 

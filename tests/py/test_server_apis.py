@@ -142,6 +142,12 @@ def a_conversation_goes_back_as_blocks(server):
         assert error.body["type"] == "error" and error.body["error"]["type"] == "invalid_request_error", error.body
 
 
+def models_are_listed(server):
+    listed = list(claude(server).models.list())
+    assert [m.id for m in listed] == ["fake"] and listed[0].type == "model" and listed[0].created_at.year > 2000
+    assert claude(server).models.retrieve("fake").display_name == "fake"
+
+
 def one_use_is_enough_where_parallel_ones_are_not_wanted(server):
     made = claude(server).messages.create(model="x", max_tokens=900, messages=[{"role": "user", "content": say(CALL + CALL)}], tools=[USE],
                                           tool_choice={"type": "auto", "disable_parallel_tool_use": True})
@@ -170,7 +176,7 @@ def on_an_engine_that_says_what_it_is_told():
     with fake_server("tools=xml", "reasoning=think", "context=8192", "step_us=0") as server:
         for test in (a_response_holds_reasoning_text_and_calls, a_streamed_response_is_the_same, a_conversation_goes_back_as_items, tools_that_others_run_are_left_out,
                      a_message_holds_thinking_text_and_uses, a_streamed_message_is_the_same, a_conversation_goes_back_as_blocks,
-                     one_use_is_enough_where_parallel_ones_are_not_wanted, the_small_paths_answer):
+                     one_use_is_enough_where_parallel_ones_are_not_wanted, models_are_listed, the_small_paths_answer):
             test(server)
 
 
