@@ -83,9 +83,10 @@ static void adjust(es_sampler *s, const es_sample_input *in)
     penalise_presence(s, in);
     for (size_t i = 0; i < in->bias_count; i++)
         s->logits[in->bias[i].token] = in->bias[i].bias <= -100 ? -INFINITY : s->logits[in->bias[i].token] + in->bias[i].bias;
-    if (in->allowed)
-        for (int32_t i = 0; i < s->vocabulary; i++)
-            if (!(in->allowed[i / 8] >> (i % 8) & 1)) s->logits[i] = -INFINITY;
+    for (int32_t i = 0; in->allowed && i < s->vocabulary; i++) {
+        if (i % 8 == 0 && in->allowed[i / 8] == 0xFF) i += 7;
+        else if (!(in->allowed[i / 8] >> (i % 8) & 1)) s->logits[i] = -INFINITY;
+    }
 }
 
 static es_token arg_max(const float *logits, int32_t n)

@@ -175,6 +175,17 @@ bool es_structured_parse(json_t *root, es_call *call, es_api_error *error)
     return true;
 }
 
+/* Whether a matcher has room for as many ways to begin. Closes the grammar. */
+static es_status try_start(es_grammar *grammar)
+{
+    es_matcher *matcher = NULL;
+    es_status status = es_matcher_open(NULL, &matcher);
+    if (status == ES_OK) status = es_matcher_start(matcher, grammar);
+    es_matcher_close(matcher);
+    es_grammar_close(grammar);
+    return status;
+}
+
 bool es_structured_finish(es_call *call, es_api_error *error)
 {
     es_grammar *grammar;
@@ -185,9 +196,9 @@ bool es_structured_finish(es_call *call, es_api_error *error)
                              "(set tool_choice to \"none\")",
                              call->grammar_name);
     if (call->grammar.failed) return es_api_refuse_status(error, es_fail(ES_NO_MEMORY, "no memory for a grammar"));
-    const es_status status = es_grammar_compile(call->grammar.data, call->grammar.bytes, NULL, 0, &grammar);
+    es_status status = es_grammar_compile(call->grammar.data, call->grammar.bytes, NULL, 0, &grammar);
+    if (status == ES_OK) status = try_start(grammar);
     if (status != ES_OK) return refuse_status(error, call->grammar_name, status);
-    es_grammar_close(grammar);
     call->request.grammar_bytes = call->grammar.bytes;
     if (call->kind != ES_CALL_COMPLETION && call->format.in_reasoning) call->request.grammar_after = "</think>";
     return true;

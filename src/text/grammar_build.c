@@ -391,7 +391,6 @@ static void find_classes(builder *b, es_grammar *grammar)
         if (byte && begins[byte]) class ++;
         grammar->class_of[byte] = (uint8_t) class;
     }
-    grammar->classes = class + 1;
     for (uint32_t i = 0; i < b->edges.count; i++) {
         edges[i].first = grammar->class_of[edges[i].first];
         edges[i].last = grammar->class_of[edges[i].last];

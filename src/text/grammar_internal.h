@@ -100,8 +100,7 @@ struct es_grammar {
     uint32_t *by_order; /* [rule_count] rule numbers */
     uint32_t state_count, edge_count, rule_count;
     uint32_t root, accept; /* rule, state */
-    uint32_t classes;
-    uint8_t class_of[256]; /* bytes that no edge tells apart have one class */
+    uint8_t class_of[256]; /* bytes in a row that no edge tells apart have one class */
 };
 
 /* From tree to states. */

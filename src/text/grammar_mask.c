@@ -13,13 +13,12 @@ enum { WORTH_KEEPING = 2048 }; /* nodes looked at */
 static uint32_t walk_tree(es_matcher *m, const es_trie_tree *tree, uint8_t *mask)
 {
     const es_trie_node *nodes = tree->nodes;
-    const uint8_t *class_of = m->grammar->class_of;
-    uint16_t *path = m->row_of_path;
+    uint16_t *path = m->path;
     uint32_t looked = 0;
     path[0] = (uint16_t)m->set;
     for (uint32_t i = 0; i < tree->count && !m->full; looked++) {
         const es_trie_node *node = &nodes[i];
-        const uint32_t next = es_match_next(m, path[node->depth], class_of[node->byte]);
+        const uint32_t next = es_match_next(m, path[node->depth], node->byte);
         if (next == ES_SET_DEAD) {
             i = node->skip;
             continue;

@@ -318,7 +318,7 @@ static uint32_t intern_set(es_matcher *m, uint32_t count, bool accept)
     describe_run(m, &set);
     m->item_count += count;
     m->sets[m->set_count] = set;
-    memset(&m->row[m->set_count * 256], 0, m->grammar->classes * sizeof *m->row);
+    memset(&m->row[m->set_count * 256], 0, 256 * sizeof *m->row);
     m->set_slots[slot] = m->set_count + 1;
     return m->set_count++;
 }
@@ -342,9 +342,10 @@ static uint32_t make_set(es_matcher *m)
     return made;
 }
 
-uint32_t es_match_step(es_matcher *m, uint32_t number, uint32_t class)
+uint32_t es_match_step(es_matcher *m, uint32_t number, uint8_t byte)
 {
     const es_grammar *g = m->grammar;
+    const uint32_t class = g->class_of[byte];
     const es_match_set set = m->sets[number];
     for (uint32_t i = 0; i < set.count; i++) {
         const es_match_item item = m->items[set.first + i];
@@ -356,7 +357,8 @@ uint32_t es_match_step(es_matcher *m, uint32_t number, uint32_t class)
     }
     const uint32_t next = make_set(m);
     if (m->full) return ES_SET_DEAD;
-    m->row[number * 256 + class] = (uint16_t)next;
+    for (int alike = byte; alike < 256 && g->class_of[alike] == class; alike++) m->row[number * 256 + alike] = (uint16_t)next;
+    for (int alike = byte; alike >= 0 && g->class_of[alike] == class; alike--) m->row[number * 256 + alike] = (uint16_t)next;
     return next;
 }
 
@@ -422,7 +424,7 @@ void es_match_make_room(es_matcher *m, bool at_once)
     m->sets[m->set] = set;
     m->item_count = set.count;
     m->set_slots[set.hash % (2 * ES_MATCH_SETS)] = m->set + 1;
-    memset(&m->row[m->set * 256], 0, m->grammar->classes * sizeof *m->row);
+    memset(&m->row[m->set * 256], 0, 256 * sizeof *m->row);
 }
 
 /* ---- life ---- */
@@ -501,7 +503,7 @@ es_status es_matcher_start(es_matcher *m, const es_grammar *grammar)
 
 static uint32_t walk(es_matcher *m, uint32_t set, const unsigned char *text, size_t bytes)
 {
-    for (size_t i = 0; i < bytes && set != ES_SET_DEAD; i++) set = es_match_next(m, set, m->grammar->class_of[text[i]]);
+    for (size_t i = 0; i < bytes && set != ES_SET_DEAD; i++) set = es_match_next(m, set, text[i]);
     return set;
 }
 

@@ -66,9 +66,9 @@ struct es_matcher {
     es_match_set *sets;
     es_match_item *items;
     uint32_t return_count, entry_count, set_count, item_count;
-    uint32_t *return_slots, *set_slots;          /* hash tables of numbers + 1, twice as large as what they hold */
-    uint16_t *row;                               /* [sets][256] where a class of bytes leads */
-    uint16_t row_of_path[ES_TRIE_TOKEN_MAX + 2]; /* sets along a token */
+    uint32_t *return_slots, *set_slots;   /* hash tables of numbers + 1, twice as large as what they hold */
+    uint16_t *row;                        /* [sets][256] where a byte leads */
+    uint16_t path[ES_TRIE_TOKEN_MAX + 2]; /* sets along a token */
 
     es_match_place *places; /* scratch from here on */
     uint32_t *place_slots, *queue;
@@ -84,17 +84,17 @@ struct es_matcher {
     uint32_t next_mask;
 };
 
-/* The set after a byte of `class`; ES_SET_DEAD when it cannot come. Sets matcher->full when memory is short. */
-uint32_t es_match_step(es_matcher *matcher, uint32_t set, uint32_t class);
+/* The set after a byte; ES_SET_DEAD when it cannot come. Sets matcher->full when memory is short. */
+uint32_t es_match_step(es_matcher *matcher, uint32_t set, uint8_t byte);
 /* Throw away what the present set does not need, if memory is becoming short. */
 void es_match_make_room(es_matcher *matcher, bool at_once);
 es_status es_match_fail_full(void);
 
 /* What is known of a step already, or the way to find out. */
-static inline uint32_t es_match_next(es_matcher *m, uint32_t set, uint32_t class)
+static inline uint32_t es_match_next(es_matcher *m, uint32_t set, uint8_t byte)
 {
-    const uint32_t next = m->row[set * 256 + class];
-    return next != ES_SET_UNKNOWN ? next : es_match_step(m, set, class);
+    const uint32_t next = m->row[set * 256 + byte];
+    return next != ES_SET_UNKNOWN ? next : es_match_step(m, set, byte);
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -141,6 +142,10 @@ static long allocator_calls(const es_model *model, long steps, const char *const
         es_request r = {.prompt = prompt, .prompt_count = (size_t)(3 + 2 * i), .max_tokens = tokens, .ignore_eos = true,
                         .sampling = es_sampling_defaults(), .bias = bias, .bias_count = 2, .logprobs = true,
                         .top_logprobs = i * 5, .stop = stop, .stop_count = stops, .on_event = on_event, .user = &w[i]};
+        if (stops && i == 1) { /* and one of them follows a grammar that never ends and keeps the matcher busy */
+            r.grammar = "root ::= (word | [^a-z])+\nword ::= [a-z]{1,5} [^a-z] | [a-m] word [n-z]";
+            r.grammar_bytes = strlen(r.grammar);
+        }
         r.sampling.temperature = 0.9f + 0.1f * (float)i;
         r.sampling.top_k = i == 2 ? 0 : 40;
         r.sampling.top_p = 0.9f;
