@@ -16,6 +16,7 @@ typedef struct es_asking {
     const char *system;    /**< what the model is told first, or NULL */
     const char *thinking;  /**< "on", "off", or NULL: the template's own default */
     es_answer_format format; /**< how the model marks its reasoning */
+    const es_text *form;   /**< a grammar in GBNF that answers follow; NULL or empty: none */
     bool raw;              /**< no chat template */
     bool figures;          /**< a line about speed after each answer */
     bool live;             /**< standard output is a terminal */

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
+#include "cli/form.h"
 #include "cli/gate.h"
 #include "device/device.h"
 #include "cli/input.h"
@@ -18,7 +19,7 @@ typedef struct settings {
     es_model_settings model;
     es_engine_settings engine;
     es_sampling_settings sampling;
-    const char *prompt, *file, *system, *thinking;
+    const char *prompt, *file, *system, *thinking, *grammar_file, *json_schema;
     bool raw, json, verbose, no_history;
 } settings;
 
@@ -30,6 +31,10 @@ static const es_option rows[] = {
     {"raw", 0, ES_OPTION_FLAG, NULL, FIELD(raw), .help = "go on with the text as it stands, without a chat template"},
     {"thinking", 0, ES_OPTION_CHOICE, "on|off", FIELD(thinking),
      .help = "let the model think first, where its template knows of it [the template's]"},
+    {"grammar-file", 0, ES_OPTION_TEXT, "FILE", FIELD(grammar_file),
+     .help = "the answer follows the GBNF grammar in FILE (docs/api.md)"},
+    {"json-schema", 0, ES_OPTION_TEXT, "FILE", FIELD(json_schema),
+     .help = "the answer is JSON that follows the schema in FILE (docs/api.md)"},
     {"json", 0, ES_OPTION_FLAG, NULL, FIELD(json), .help = "print one JSON object with the answer and its figures"},
     {"no-history", 0, ES_OPTION_FLAG, NULL, FIELD(no_history),
      .help = "in a conversation: do not keep what is typed for the arrow keys of the next one"},
@@ -85,6 +90,11 @@ es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool
     es_sampling_settings_apply(asking->sampling, &request);
     request.prompt = tokens;
     request.prompt_count = count;
+    if (asking->form && asking->form->bytes) {
+        request.grammar = asking->form->data;
+        request.grammar_bytes = asking->form->bytes;
+        if (!asking->raw && es_answer_prompt_reasons(prompt)) request.grammar_after = "</think>";
+    }
     es_answer_format format = asking->format;
     format.in_reasoning = !asking->raw && es_answer_prompt_reasons(prompt);
     es_status status = es_saying_open(format, asking->live, quiet, saying);
@@ -225,17 +235,20 @@ static int run(int argc, char **argv)
     if (wants_chat(&s) && s.json) return es_command_refuse(&es_command_run, "--json needs a prompt: -p, -f or a pipe");
 
     es_model *model = NULL;
+    es_text form = {0};
     es_asking asking = {.command = &es_command_run, .sampling = &s.sampling, .system = s.system, .thinking = s.thinking, .forget = s.no_history,
-                        .raw = s.raw, .live = isatty(STDOUT_FILENO)};
+                        .form = &form, .raw = s.raw, .live = isatty(STDOUT_FILENO)};
     asking.figures = s.verbose || (asking.live && isatty(STDERR_FILENO) && !s.json);
     int code = 0;
-    es_status status = open_all(&s, &model, &asking);
+    es_status status = es_form_read(s.grammar_file, s.json_schema, &form);
+    if (status == ES_OK) status = open_all(&s, &model, &asking);
     if (status == ES_OK && wants_chat(&s)) code = es_chat(&asking);
     else if (status == ES_OK) status = answer_once(&s, &asking, &code);
     if (status != ES_OK) code = es_command_fail(&es_command_run, status);
     if (asking.engine) es_engine_close(asking.engine);
     es_stream_close(asking.stream);
     if (model) es_model_close(model);
+    es_text_free(&form);
     return code;
 }
 

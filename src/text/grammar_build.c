@@ -69,8 +69,9 @@ static es_status close_state(builder *b, uint8_t kind, uint32_t first, uint32_t 
 
 static es_status build_literal(builder *b, const es_gram_node *node, uint32_t after, uint32_t *start)
 {
-    const unsigned char *text = (const unsigned char *)b->tree->literals.data + node->first;
     *start = after;
+    if (node->count == 0) return ES_OK; /* there may be no bytes of literals at all */
+    const unsigned char *text = (const unsigned char *)b->tree->literals.data + node->first;
     for (uint32_t i = node->count; i-- > 0;) {
         const uint32_t first = b->edges.count;
         ES_TRY(add_bytes(b, (byte_range){text[i], text[i]}, *start));

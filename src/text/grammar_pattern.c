@@ -306,6 +306,7 @@ static es_status put_character(const reader *p, uint32_t c)
     char buffer[8];
     const char *escape = p->json ? json_escape(c, buffer) : NULL;
     es_text one = {0};
+    if (c == 0 && p->json) return refuse(p, "U+0000 cannot be read by everybody in JSON");
     es_text_put_codepoint(&one, c);
     if (escape)
         es_grammar_add_literal(p->out, escape, strlen(escape));

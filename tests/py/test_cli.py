@@ -271,6 +271,23 @@ class DefaultModel(unittest.TestCase):
         self.assertNotIn("7", answer["text"])
         self.assertEqual(answer["finish_reason"], "stop")
 
+    def test_an_answer_follows_a_grammar_or_a_schema(self):
+        with tempfile.TemporaryDirectory() as folder:
+            grammar, schema = os.path.join(folder, "g.gbnf"), os.path.join(folder, "s.json")
+            with open(grammar, "w", encoding="utf-8") as f:
+                f.write('root ::= "It is " [0-9]{4}\n')
+            with open(schema, "w", encoding="utf-8") as f:
+                json.dump({"type": "object", "properties": {"code": {"type": "integer", "maximum": 9999}}, "required": ["code"]}, f)
+            told = evenshare("run", MODEL, "-p", QUESTION, "--temp", 0, "--grammar-file", grammar)
+            self.assertEqual(told.stdout, "It is 4719\n")
+            told = evenshare("run", MODEL, "-p", QUESTION, "--temp", 0, "--json-schema", schema)
+            self.assertIn(type(json.loads(told.stdout)["code"]), (int,))
+            both = evenshare("run", MODEL, "-p", QUESTION, "--grammar-file", grammar, "--json-schema", schema)
+            self.assertEqual(both.returncode, 2)
+            wrong = evenshare("run", MODEL, "-p", QUESTION, "--json-schema", grammar)
+            self.assertEqual(wrong.returncode, 2)
+            self.assertIn("g.gbnf is not valid JSON", wrong.stderr)
+
     def test_a_text_has_a_perplexity(self):
         text = "Once upon a time there was a hungry cat. The cat saw a cake on the table."
         told = json.loads(evenshare("score", MODEL, "--text", "-", "--json", "--tokens", stdin=text).stdout)
