@@ -62,6 +62,7 @@ static void keep_mask(es_matcher *m, const uint8_t *mask)
 
 es_status es_matcher_mask(es_matcher *m, uint8_t *mask)
 {
+    m->work = 0;
     es_match_make_room(m, false);
     for (uint32_t slot = 0; slot < ES_MATCH_MASKS; slot++)
         if (m->mask_owner[slot] == m->set) {
@@ -69,7 +70,7 @@ es_status es_matcher_mask(es_matcher *m, uint8_t *mask)
             return ES_OK;
         }
     uint32_t looked = compute(m, mask);
-    if (m->full) {
+    if (es_match_wants_room(m)) {
         es_match_make_room(m, true);
         looked = compute(m, mask);
     }

@@ -13,6 +13,13 @@ es_status es_match_fail_full(void)
     return es_fail(ES_UNSUPPORTED, "the grammar is too ambiguous: the text so far can be read in too many ways");
 }
 
+/* What a call may cost is bounded, however ambiguous the grammar: others wait for the same step. */
+static void spend(es_matcher *m, uint32_t steps)
+{
+    m->work += steps;
+    if (m->work > ES_MATCH_WORK) m->full = true;
+}
+
 static uint32_t mix(uint32_t hash, uint32_t value)
 {
     hash = (hash ^ value) * 0x9E3779B1u;
@@ -78,6 +85,7 @@ static void sort_entries(es_match_entry *list, uint32_t count)
 static uint32_t intern_gathered(es_matcher *m, uint32_t count)
 {
     uint32_t kept = 0;
+    spend(m, count);
     sort_entries(m->gathered, count);
     for (uint32_t i = 0; i < count; i++)
         if (kept == 0 || !is_same(&m->gathered[i], &m->gathered[kept - 1])) m->gathered[kept++] = m->gathered[i];
@@ -132,13 +140,15 @@ static void visit(es_matcher *m, uint32_t state, uint32_t count, uint32_t wait)
         m->full = true;
         return;
     }
-    m->places[m->place_count] = (es_match_place){state, count, wait, true};
+    m->places[m->place_count] = (es_match_place){state, count, wait, 0, true, false};
     m->place_slots[slot] = m->place_count + 1;
     m->queue[m->queue_count++ % ES_MATCH_PLACES] = m->place_count++;
 }
 
 static void clear_places(es_matcher *m)
 {
+    for (uint32_t i = 0; i < m->place_count && m->full; i++) /* those not opened for want of room */
+        if (m->places[i].listed) m->callers[m->grammar->states[m->places[i].state].rule] = 0;
     if (m->place_count > ES_MATCH_PLACES / 16) {
         memset(m->place_slots, 0, 2 * ES_MATCH_PLACES * sizeof *m->place_slots);
     } else {
@@ -154,10 +164,14 @@ static void clear_places(es_matcher *m)
     m->accept = false;
 }
 
-static void call(es_matcher *m, uint32_t rule)
+static void call(es_matcher *m, es_match_place *place)
 {
-    const uint32_t order = m->grammar->rules[rule].order;
+    const uint32_t rule = m->grammar->states[place->state].rule, order = m->grammar->rules[rule].order;
     m->pending[order / 64] |= UINT64_C(1) << (order % 64);
+    if (place->listed) return;
+    place->listed = true;
+    place->next = m->callers[rule];
+    m->callers[rule] = (uint32_t)(place - m->places) + 1;
 }
 
 static bool may_repeat(const es_gram_state *state, uint32_t count)
@@ -171,25 +185,27 @@ static uint32_t count_on(const es_gram_state *state, uint32_t count)
     return state->max == ES_GRAM_NO_END && count >= state->min ? state->min : count + 1;
 }
 
-static void expand(es_matcher *m, const es_match_place place)
+static void expand(es_matcher *m, es_match_place *place)
 {
     const es_grammar *g = m->grammar;
-    const es_gram_state *state = &g->states[place.state];
+    const es_gram_state *state = &g->states[place->state];
     switch ((es_gram_state_kind)state->kind) {
     case ES_STATE_BYTES: break;
     case ES_STATE_SPLIT:
-        for (uint32_t i = 0; i < state->count; i++) visit(m, g->edges[state->first + i].target, 0, place.wait);
+        spend(m, state->count);
+        for (uint32_t i = 0; i < state->count; i++) visit(m, g->edges[state->first + i].target, 0, place->wait);
         break;
     case ES_STATE_CALL:
-        call(m, state->rule);
-        if (g->rules[state->rule].nullable) visit(m, state->target, 0, place.wait);
+        call(m, place);
+        if (g->rules[state->rule].nullable) visit(m, state->target, 0, place->wait);
         break;
     case ES_STATE_REPEAT:
-        if (may_repeat(state, place.count)) call(m, state->rule);
-        if (place.count >= state->min) visit(m, state->target, 0, place.wait);
+        if (may_repeat(state, place->count)) call(m, place);
+        if (place->count >= state->min) visit(m, state->target, 0, place->wait);
         break;
     case ES_STATE_END: {
-        const es_match_return ended = m->returns[place.wait];
+        const es_match_return ended = m->returns[place->wait];
+        spend(m, ended.count);
         for (uint32_t i = 0; i < ended.count && !m->starting; i++) {
             const es_match_entry *entry = &m->entries[ended.first + i];
             visit(m, entry->state, entry->count, entry->behind);
@@ -205,7 +221,8 @@ static void expand_all(es_matcher *m)
     while (m->queue_head != m->queue_count && !m->full) {
         es_match_place *place = &m->places[m->queue[m->queue_head++ % ES_MATCH_PLACES]];
         place->queued = false;
-        expand(m, *place);
+        spend(m, 1);
+        expand(m, place);
     }
 }
 
@@ -223,18 +240,19 @@ static void open_rule(es_matcher *m, uint32_t rule)
 {
     const es_grammar *g = m->grammar;
     uint32_t gathered = 0;
-    for (uint32_t i = 0; i < m->place_count; i++) {
-        const es_match_place *place = &m->places[i];
+    for (uint32_t at = m->callers[rule]; at; at = m->places[at - 1].next) {
+        const es_match_place *place = &m->places[at - 1];
         const es_gram_state *state = &g->states[place->state];
-        const bool calls = state->kind == ES_STATE_CALL || state->kind == ES_STATE_REPEAT;
-        if (!calls || state->rule != rule || !has_depth(m, place)) continue;
-        if (state->kind == ES_STATE_CALL && g->states[state->target].kind == ES_STATE_END)
-            gather_return(m, place->wait, &gathered);
-        else if (state->kind == ES_STATE_CALL)
-            gather(m, &(es_match_entry){state->target, 0, place->wait}, 1, &gathered);
-        else if (state->kind == ES_STATE_REPEAT && may_repeat(state, place->count))
+        if (!has_depth(m, place)) continue;
+        if (state->kind == ES_STATE_REPEAT)
             gather(m, &(es_match_entry){place->state, count_on(state, place->count), place->wait}, 1, &gathered);
+        else if (g->states[state->target].kind == ES_STATE_END)
+            gather_return(m, place->wait, &gathered);
+        else
+            gather(m, &(es_match_entry){state->target, 0, place->wait}, 1, &gathered);
     }
+    m->callers[rule] = 0;
+    if (gathered == 0) return; /* too deep for each of them */
     visit(m, g->rules[rule].start, 0, intern_gathered(m, gathered));
     expand_all(m);
 }
@@ -350,7 +368,8 @@ uint32_t es_match_step(es_matcher *m, uint32_t number, uint8_t byte)
     for (uint32_t i = 0; i < set.count; i++) {
         const es_match_item item = m->items[set.first + i];
         const es_gram_state *state = &g->states[item.state];
-        for (uint32_t e = 0; e < state->count; e++) {
+        spend(m, 1 + state->count / 4);
+        for (uint32_t e = 0; e < state->count && !m->full; e++) {
             const es_gram_edge *edge = &g->edges[state->first + e];
             if (class >= edge->first && class <= edge->last) visit(m, edge->target, 0, item.wait);
         }
@@ -452,6 +471,7 @@ static size_t lay_out(es_matcher *m, unsigned char *base, size_t mask_bytes)
     m->place_slots = carve(base, &used, 2 * ES_MATCH_PLACES, sizeof *m->place_slots);
     m->queue = carve(base, &used, ES_MATCH_PLACES, sizeof *m->queue);
     m->pending = carve(base, &used, ES_GRAMMAR_RULES_MAX / 64, sizeof *m->pending);
+    m->callers = carve(base, &used, ES_GRAMMAR_RULES_MAX, sizeof *m->callers);
     m->gathered = carve(base, &used, ES_MATCH_ENTRIES, sizeof *m->gathered);
     m->renumber = carve(base, &used, ES_MATCH_RETURNS, sizeof *m->renumber);
     m->masks = carve(base, &used, ES_MATCH_MASKS, mask_bytes);
@@ -485,6 +505,7 @@ es_status es_matcher_start(es_matcher *m, const es_grammar *grammar)
 {
     m->grammar = grammar;
     m->full = false;
+    m->work = 0;
     m->return_count = 1;
     m->returns[0] = (es_match_return){0};
     m->entry_count = 0;
@@ -509,9 +530,10 @@ static uint32_t walk(es_matcher *m, uint32_t set, const unsigned char *text, siz
 
 es_status es_matcher_take_bytes(es_matcher *m, const char *text, size_t bytes)
 {
+    m->work = 0;
     es_match_make_room(m, false);
     uint32_t next = walk(m, m->set, (const unsigned char *)text, bytes);
-    if (m->full) {
+    if (es_match_wants_room(m)) {
         es_match_make_room(m, true);
         next = walk(m, m->set, (const unsigned char *)text, bytes);
     }

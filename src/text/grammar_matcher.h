@@ -19,7 +19,8 @@ enum {
     ES_MATCH_SETS = 1 << 12,
     ES_MATCH_ITEMS = 1 << 16,
     ES_MATCH_PLACES = 1 << 13,
-    ES_MATCH_MASKS = 16, /* kept for sets whose masks took long */
+    ES_MATCH_MASKS = 16,     /* kept for sets whose masks took long */
+    ES_MATCH_WORK = 1 << 19, /* steps of making sets in one call, about 10 ms: hardly any grammar needs a hundredth of it */
 };
 
 /* Numbers that sets are not given. */
@@ -51,7 +52,8 @@ typedef struct es_match_set {
 /* While a set is being made: a state that can be reached, the repetitions counted there, and who waits. */
 typedef struct es_match_place {
     uint32_t state, count, wait;
-    bool queued;
+    uint32_t next; /* place + 1 that calls the same rule; 0: none */
+    bool queued, listed;
 } es_match_place;
 
 struct es_matcher {
@@ -59,7 +61,8 @@ struct es_matcher {
     const es_token_trie *trie;
     size_t mapped; /* bytes of this block */
     uint32_t set;  /* where the text so far leads */
-    bool full;     /* an array was too small: what was being computed is not to be used */
+    uint32_t work; /* done in this call */
+    bool full;     /* an array was too small, or there was too much to do: what was being computed is not to be used */
 
     es_match_return *returns; /* number 0: nobody waits */
     es_match_entry *entries;
@@ -76,6 +79,7 @@ struct es_matcher {
     bool starting; /* nothing has been read in the rules being entered: their ends are not reached */
     bool accept;
     uint64_t *pending; /* bit o: the rule whose order is o is called */
+    uint32_t *callers; /* [rules] place + 1 that calls it, the first of a list; 0: none */
     es_match_entry *gathered;
     uint32_t *renumber; /* [returns] */
 
@@ -89,6 +93,11 @@ uint32_t es_match_step(es_matcher *matcher, uint32_t set, uint8_t byte);
 /* Throw away what the present set does not need, if memory is becoming short. */
 void es_match_make_room(es_matcher *matcher, bool at_once);
 es_status es_match_fail_full(void);
+/* Full for want of memory: worth a second try with more room. */
+static inline bool es_match_wants_room(const es_matcher *m)
+{
+    return m->full && m->work <= ES_MATCH_WORK;
+}
 
 /* What is known of a step already, or the way to find out. */
 static inline uint32_t es_match_next(es_matcher *m, uint32_t set, uint8_t byte)

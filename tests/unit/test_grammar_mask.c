@@ -263,7 +263,7 @@ static void depth_is_bounded_and_never_a_dead_end(void **state)
 {
     fixture *f = *state;
     es_grammar *grammar =
-        compile(f, "root ::= \"[\" (root \",\"?)* tail | \"(\" root+ \")\"\ntail ::= close\nclose ::= \"]\"");
+        compile(f, "root ::= \"[\" (root \",\"?){0,9} tail | \"(\" root+ \")\"\ntail ::= close\nclose ::= \"]\"");
     int depth = 0;
     assert_int_equal(es_matcher_start(f->matcher, grammar), ES_OK);
     while (es_matcher_take_bytes(f->matcher, "[", 1) == ES_OK) {
@@ -314,11 +314,20 @@ static void ambiguity_is_bounded(void **state)
         assert_true(status == ES_OK || status == ES_UNSUPPORTED);
         es_grammar_close(grammar);
     }
+    es_text rules = {0}; /* much to do for each byte of a token: it is broken off */
+    es_text_puts(&rules, "root ::= ([a-y] e){0,1000}\ne ::=");
+    for (int i = 0; i < 8000; i++) es_text_puts(&rules, " \"\"?");
+    es_grammar *grammar = compile(f, rules.data);
+    assert_int_equal(es_matcher_start(f->matcher, grammar), ES_OK);
+    assert_int_equal(es_matcher_mask(f->matcher, f->mask), ES_UNSUPPORTED);
+    assert_true(f->matcher->work < 1 << 20);
+    es_grammar_close(grammar);
+    es_text_free(&rules);
     es_text many = {0}; /* more ways at once than there is room for, behind the first byte */
     es_text_puts(&many, "root ::= \"a\" (");
     for (int i = 0; i < ES_MATCH_PLACES + 10; i++) es_text_printf(&many, "%s\"b%d\"", i ? " | " : "", i);
     es_text_puts(&many, ")");
-    es_grammar *grammar = compile(f, many.data);
+    grammar = compile(f, many.data);
     assert_int_equal(es_matcher_start(f->matcher, grammar), ES_OK);
     assert_int_equal(es_matcher_mask(f->matcher, f->mask), ES_UNSUPPORTED);
     assert_int_equal(es_matcher_take_bytes(f->matcher, "ab1", 3), ES_UNSUPPORTED);
