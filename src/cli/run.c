@@ -90,13 +90,13 @@ es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool
     es_sampling_settings_apply(asking->sampling, &request);
     request.prompt = tokens;
     request.prompt_count = count;
+    es_answer_format format = asking->format;
+    format.in_reasoning = !asking->raw && es_answer_prompt_reasons(prompt);
     if (asking->form && asking->form->bytes) {
         request.grammar = asking->form->data;
         request.grammar_bytes = asking->form->bytes;
-        if (!asking->raw && es_answer_prompt_reasons(prompt)) request.grammar_after = "</think>";
+        if (format.in_reasoning) request.grammar_after = "</think>";
     }
-    es_answer_format format = asking->format;
-    format.in_reasoning = !asking->raw && es_answer_prompt_reasons(prompt);
     es_status status = es_saying_open(format, asking->live, quiet, saying);
     screen s = {.live = asking->live && isatty(STDERR_FILENO), .saying = saying};
     const es_stream_sink sink = {print_text, print_progress, &s};

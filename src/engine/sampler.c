@@ -225,6 +225,8 @@ es_status es_sampler_choose(es_sampler *s, const es_sample_input *in, es_sample 
     *sample = (es_sample){0};
     adjust(s, in);
     const es_token best = arg_max(s->logits, s->vocabulary);
+    if (best == ES_NO_TOKEN && in->allowed && in->bias_count)
+        return es_fail(ES_INVALID, "no token can be chosen: logit_bias bans all that the answer's form allows here");
     if (best == ES_NO_TOKEN)
         return es_fail(ES_INTERNAL, "no token can be chosen: every logit is NaN or banned");
     sample->token = in->sampling->temperature > 0 ? draw(s, in, s->logits[best]) : best;

@@ -139,11 +139,6 @@ es_status es_schema_check_keywords(es_schema_run *run, const json_t *schema)
         if (is_root_id || strncmp(name, "x-", 2) == 0 || find_keyword(name)) continue;
         return es_schema_refuse(run, name, strcmp(name, "$id") == 0 ? "except at the root" : NULL);
     }
-    if (json_is_true(json_object_get(schema, "uniqueItems"))) {
-        int64_t most = INT64_MAX;
-        ES_TRY(es_schema_count(run, schema, "maxItems", &most));
-        if (most > 1) return es_schema_refuse(run, "uniqueItems", "items are not compared with each other");
-    }
     return ES_OK;
 }
 

@@ -79,6 +79,8 @@ es_status es_schema_plain(es_schema_run *run, const json_t *schema, es_text *bod
 es_status es_schema_string(es_schema_run *run, const json_t *schema, es_text *body);
 es_status es_schema_number(es_schema_run *run, const json_t *schema, bool integer, es_text *body);
 es_status es_schema_array(es_schema_run *run, const json_t *schema, es_text *body);
+/* grammar_schema_object.c: items out of `values`, each at most once. */
+es_status es_schema_unique_array(es_schema_run *run, const json_t *values, int64_t min, int64_t max, es_text *body);
 es_status es_schema_object(es_schema_run *run, const json_t *schema, es_text *body);
 
 /* A keyword that is a whole number of at least 0. *value stays when it is absent. */

@@ -13,6 +13,7 @@
 #define MOST_INTEGER       999999999999999 /* 15 digits: every reader holds it exactly */
 #define MOST_WITH_FRACTION 999999999
 #define MOST_MULTIPLES     4096
+#define MOST_REMAINDERS    100
 
 typedef struct bounds {
     double low, high;
@@ -138,7 +139,9 @@ static es_status put_multiples(es_schema_run *run, int64_t low, int64_t high, in
     bool any = false;
     if (first < low) first += step;
     if (first <= high && (high - first) / step >= MOST_MULTIPLES)
-        return es_schema_refuse(run, "multipleOf", "unless minimum and maximum leave at most 4096 multiples");
+        return es_schema_refuse(run, "multipleOf",
+                                "unless minimum and maximum leave at most 4096 multiples, or there are none but a minimum "
+                                "of 0 and it is at most 100");
     es_text_puts(body, "(");
     for (int64_t value = first; value <= high; value += step) {
         es_text_printf(body, "%s\"%" PRId64 "\"", any ? " | " : "", value);
@@ -146,6 +149,41 @@ static es_status put_multiples(es_schema_run *run, int64_t low, int64_t high, in
     }
     es_text_puts(body, any ? ")" : "[])");
     return ES_OK;
+}
+
+/* Whole numbers without an end: digit by digit, by the remainder that is left so far. rules[d][r]: at most d more digits may
+ * come behind digits of remainder r. */
+static es_status add_remainders(es_schema_run *run, int64_t step, int *rules)
+{
+    for (int digits = 0; digits < MOST_DIGITS; digits++)
+        for (int64_t rest = 0; rest < step; rest++) {
+            es_text body = {0};
+            ES_TRY(es_schema_new_rule(run, &rules[digits * step + rest]));
+            es_text_puts(&body, rest == 0 ? "\"\"" : "[]");
+            for (int digit = 0; digit < 10 && digits > 0; digit++) {
+                es_text_printf(&body, " | \"%d\" ", digit);
+                es_schema_put_name(run, rules[(digits - 1) * step + (rest * 10 + digit) % step], &body);
+            }
+            es_schema_add_rule(run, rules[digits * step + rest], &body);
+            es_text_free(&body);
+        }
+    return ES_OK;
+}
+
+static es_status put_endless_multiples(es_schema_run *run, const bounds *b, int64_t step, es_text *body)
+{
+    int *rules = calloc((size_t)(MOST_DIGITS * step), sizeof *rules);
+    es_status status = rules ? add_remainders(run, step, rules) : es_fail(ES_NO_MEMORY, "no memory for a schema");
+    es_text_puts(body, "(");
+    if (b->low <= 0 && !(b->above && b->low == 0)) es_text_puts(body, "\"0\" | ");
+    if (b->low < 0) es_text_puts(body, "\"-\"? ");
+    for (int digit = 1; digit < 10 && status == ES_OK; digit++) {
+        es_text_printf(body, digit == 1 ? "(\"%d\" " : " | \"%d\" ", digit);
+        es_schema_put_name(run, rules[(MOST_DIGITS - 1) * step + digit % step], body);
+    }
+    es_text_puts(body, "))");
+    free(rules);
+    return status;
 }
 
 static es_status put_whole(es_schema_run *run, const json_t *schema, const bounds *b, es_text *body)
@@ -171,7 +209,13 @@ static es_status put_whole(es_schema_run *run, const json_t *schema, const bound
         put_integers(from, to, body);
         return ES_OK;
     }
-    return each == 1 ? (put_integers(from, to, body), ES_OK) : put_multiples(run, from, to, (int64_t)each, body);
+    if (each == 1) {
+        put_integers(from, to, body);
+        return ES_OK;
+    }
+    const bool endless = !isfinite(b->high) && (!isfinite(b->low) || b->low == 0);
+    return endless && each <= MOST_REMAINDERS ? put_endless_multiples(run, b, (int64_t)each, body)
+                                              : put_multiples(run, from, to, (int64_t)each, body);
 }
 
 /* ---- numbers with decimals ---- */

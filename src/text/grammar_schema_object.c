@@ -57,6 +57,15 @@ static es_status read_required(es_schema_run *run, const json_t *schema, object_
     return ES_OK;
 }
 
+/* Counts that matter are told apart: up to the least that is needed, or to the most that is allowed. */
+static void count_distinct(object_shape *shape)
+{
+    shape->distinct = shape->max < INT64_MAX && shape->max > shape->min ? (size_t)shape->max : (size_t)shape->min;
+    if (shape->max == INT64_MAX) shape->distinct = (size_t)shape->min;
+    if (shape->distinct > shape->count + 1) shape->distinct = shape->count + 1;
+    if (shape->distinct < 1) shape->distinct = 1;
+}
+
 static es_status read_shape(es_schema_run *run, const json_t *schema, object_shape *shape)
 {
     const json_t *properties = json_object_get(schema, "properties"),
@@ -73,10 +82,7 @@ static es_status read_shape(es_schema_run *run, const json_t *schema, object_sha
     /* Others may repeat a name, so more than one of them counts as one. */
     if (shape->min > (int64_t)shape->count + shape->others_allowed)
         return es_schema_refuse(run, "minProperties", "it asks for more properties than the schema names");
-    shape->distinct = shape->max < INT64_MAX && shape->max > shape->min ? (size_t)shape->max : (size_t)shape->min;
-    if (shape->max == INT64_MAX) shape->distinct = (size_t)shape->min;
-    if (shape->distinct > shape->count + 1) shape->distinct = shape->count + 1;
-    if (shape->distinct < 1) shape->distinct = 1;
+    count_distinct(shape);
     return ES_OK;
 }
 
@@ -288,6 +294,43 @@ es_status es_schema_object(es_schema_run *run, const json_t *schema, es_text *bo
 {
     object_shape shape = {.max = INT64_MAX};
     const es_status status = put_object(run, schema, &shape, body);
+    free(shape.list);
+    return status;
+}
+
+/* ---- arrays whose items differ ---- */
+
+/* Items that come from a list of values: each at most once, in the list's order. To the rules it is an object without names.
+ */
+static es_status put_unique(es_schema_run *run, const json_t *values, object_shape *shape, es_text *body)
+{
+    for (size_t i = 0; i < json_array_size(values); i++) {
+        bool known = false;
+        es_text value = {0};
+        for (size_t k = 0; k < i && !known; k++) known = json_equal(json_array_get(values, k), json_array_get(values, i));
+        if (known) continue;
+        ES_TRY(add_property(run, shape, "", NULL));
+        ES_TRY(es_schema_new_rule(run, &shape->list[shape->count - 1].rule));
+        const es_status status = es_schema_put_value(json_array_get(values, i), &value);
+        if (status == ES_OK) es_schema_add_rule(run, shape->list[shape->count - 1].rule, &value);
+        es_text_free(&value);
+        ES_TRY(status);
+    }
+    count_distinct(shape);
+    int *tails = calloc((shape->count + 1) * (shape->distinct + 1), sizeof *tails);
+    if (!tails) return es_fail(ES_NO_MEMORY, "no memory for a schema's values");
+    const es_status status = add_tails(run, shape, tails);
+    es_text_puts(body, "\"[\" json-ws ");
+    es_schema_put_name(run, tails[0], body);
+    es_text_puts(body, " json-ws \"]\"");
+    free(tails);
+    return status;
+}
+
+es_status es_schema_unique_array(es_schema_run *run, const json_t *values, int64_t min, int64_t max, es_text *body)
+{
+    object_shape shape = {.min = min, .max = max};
+    const es_status status = put_unique(run, values, &shape, body);
     free(shape.list);
     return status;
 }

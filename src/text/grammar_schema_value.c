@@ -261,6 +261,20 @@ static es_status put_rest(es_schema_run *run, const array_shape *shape, es_text 
     return ES_OK;
 }
 
+/* The values that are all a schema allows, or NULL where it says more than that. */
+static const json_t *values_of(es_schema_run *run, const json_t *schema)
+{
+    const json_t *list = json_object_get(schema, "enum");
+    for (int hops = 0; hops < 8 && json_object_get(schema, "$ref"); hops++) {
+        if (es_schema_resolve(run, schema, &schema) != ES_OK) return NULL;
+        list = json_object_get(schema, "enum");
+    }
+    if (!json_is_array(list) || es_schema_check_keywords(run, schema) != ES_OK) return NULL;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (es_schema_value_holds(run, json_array_get(list, i), schema) != ES_HOLDS_YES) return NULL;
+    return list;
+}
+
 es_status es_schema_array(es_schema_run *run, const json_t *schema, es_text *body)
 {
     array_shape shape;
@@ -273,6 +287,11 @@ es_status es_schema_array(es_schema_run *run, const json_t *schema, es_text *bod
     if (shape.max == 0) {
         es_text_puts(body, "\"[\" json-ws \"]\"");
         return ES_OK;
+    }
+    if (json_is_true(json_object_get(schema, "uniqueItems")) && shape.max > 1) {
+        const json_t *values = json_array_size(shape.prefix) ? NULL : values_of(run, shape.items);
+        if (!values) return es_schema_refuse(run, "uniqueItems", "unless the items are a list of values (enum)");
+        return es_schema_unique_array(run, values, shape.min, shape.max, body);
     }
     es_text_puts(body, "\"[\" json-ws (");
     if (json_array_size(shape.prefix)) {
