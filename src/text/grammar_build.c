@@ -7,7 +7,8 @@
 
 #include "text/grammar_internal.h"
 
-#define LOOK_STEPS 64
+#define LOOK_STEPS    64
+#define MOST_PARTINGS 512 /* words that begin with each other */
 
 typedef struct builder {
     const es_gram_tree *tree;
@@ -303,10 +304,102 @@ static es_status build_sequence(builder *b, uint32_t child, uint32_t after, uint
     return status;
 }
 
+/* ---- a choice between literals ---- */
+
+typedef struct word {
+    const unsigned char *text;
+    uint32_t bytes;
+} word;
+
+static int compare_words(const void *a, const void *b)
+{
+    const word *left = a, *right = b;
+    const uint32_t common = left->bytes < right->bytes ? left->bytes : right->bytes;
+    const int order = memcmp(left->text, right->text, common);
+    return order ? order : (left->bytes > right->bytes) - (left->bytes < right->bytes);
+}
+
+/* The words of a choice, sorted; *count 0 if it is none between literals. The caller frees *words. */
+static es_status gather_words(const builder *b, uint32_t child, word **words, uint32_t *count)
+{
+    const es_gram_node *nodes = b->tree->nodes.data;
+    uint32_t n = 0;
+    *count = 0;
+    for (uint32_t at = child; at; at = nodes[at].next, n++) {
+        const uint32_t only = nodes[at].child;
+        if (!only || nodes[only].next || nodes[only].kind != ES_GRAM_LITERAL || nodes[only].count == 0) return ES_OK;
+    }
+    *words = malloc(n * sizeof **words);
+    if (!*words) return es_fail(ES_NO_MEMORY, "no memory for a grammar");
+    for (uint32_t at = child; at; at = nodes[at].next) {
+        const es_gram_node *literal = &nodes[nodes[at].child];
+        (*words)[(*count)++] = (word){(const unsigned char *)b->tree->literals.data + literal->first, literal->count};
+    }
+    qsort(*words, *count, sizeof **words, compare_words);
+    return ES_OK;
+}
+
+static es_status build_words(builder *b, const word *words, uint32_t count, uint32_t at, int depth, uint32_t after,
+                             uint32_t *start);
+
+/* Words that are alike up to `at` and in the byte there: that byte and all that follows which they have in common. */
+static es_status build_branch(builder *b, const word *words, uint32_t count, uint32_t at, int depth, uint32_t after,
+                              uint32_t *target)
+{
+    const word *first = &words[0], *last = &words[count - 1];
+    uint32_t alike = at + 1;
+    while (alike < first->bytes && alike < last->bytes && first->text[alike] == last->text[alike]) alike++;
+    ES_TRY(build_words(b, words, count, alike, depth + 1, after, target));
+    for (uint32_t i = alike; i-- > at + 1;) {
+        const uint32_t edge = b->edges.count;
+        ES_TRY(add_bytes(b, (byte_range){first->text[i], first->text[i]}, *target));
+        ES_TRY(close_state(b, ES_STATE_BYTES, edge, target));
+    }
+    return ES_OK;
+}
+
+/* Sorted words that are alike up to `at`, as a tree: a state for each place where they part. */
+static es_status build_words(builder *b, const word *words, uint32_t count, uint32_t at, int depth, uint32_t after,
+                             uint32_t *start)
+{
+    uint32_t targets[256], ended = 0, from = 0;
+    if (depth > MOST_PARTINGS) return es_fail(ES_INVALID, "grammar: too many literals begin with each other");
+    while (ended < count && words[ended].bytes == at) ended++;
+    bool parts[256] = {false};
+    for (from = ended; from < count;) {
+        const unsigned char byte = words[from].text[at];
+        uint32_t end = from;
+        while (end < count && words[end].text[at] == byte) end++;
+        ES_TRY(build_branch(b, words + from, end - from, at, depth, after, &targets[byte]));
+        parts[byte] = true;
+        from = end;
+    }
+    *start = after;
+    if (ended == count) return ES_OK;
+    uint32_t first = b->edges.count, bytes = 0;
+    for (int byte = 0; byte < 256; byte++)
+        if (parts[byte]) ES_TRY(add_bytes(b, (byte_range){(uint8_t)byte, (uint8_t)byte}, targets[byte]));
+    ES_TRY(close_state(b, ES_STATE_BYTES, first, &bytes));
+    *start = bytes;
+    if (ended == 0) return ES_OK;
+    first = b->edges.count; /* or the choice ends here */
+    ES_TRY(add_edge(b, (es_gram_edge){.target = bytes}));
+    ES_TRY(add_edge(b, (es_gram_edge){.target = after}));
+    return close_state(b, ES_STATE_SPLIT, first, start);
+}
+
 static es_status build_alternatives(builder *b, uint32_t child, uint32_t after, uint32_t *start)
 {
     const es_gram_node *nodes = b->tree->nodes.data;
     if (child && !nodes[child].next) return build(b, child, after, start);
+    word *words = NULL;
+    uint32_t word_count;
+    ES_TRY(gather_words(b, child, &words, &word_count));
+    if (word_count) {
+        const es_status built = build_words(b, words, word_count, 0, 0, after, start);
+        free(words);
+        return built;
+    }
     es_gram_list targets = {.limit = ES_GRAMMAR_STATES_MAX};
     es_status status = ES_OK;
     for (uint32_t at = child; at && status == ES_OK; at = nodes[at].next) {

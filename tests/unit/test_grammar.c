@@ -14,6 +14,9 @@ typedef struct example {
 } example;
 
 static const example examples[] = {
+    {"root ::= (\"ab\" | \"abcd\" | \"abce\" | \"b\" | \"ab\" | \"bcde\") \"!\"",
+     {"ab!", "abcd!", "abce!", "b!", "bcde!"},
+     {"abc!", "a!", "abcd\x01", "c", "bc!"}                                                                                                                                       },
     {"root ::= \"abc\"",                                                                             {"abc"},                                               {"abd", "b", "abcd"}  },
     {"root ::= \"a\" | \"ab\" | \"b\" \"c\"?",                                                       {"a", "ab", "b", "bc"},                                {"abb", "c", "bcc"}   },
     {"root ::= [a-c]* \"!\"",                                                                        {"!", "a!", "abcabc!"},                                {"d", "a!!"}          },
