@@ -14,6 +14,7 @@
 #define MOST_RANGES     512
 #define MOST_NESTING    24 /* each level takes two of a grammar's */
 #define MOST_TIMES      (1 << 20)
+#define NO_END          INT64_MAX
 
 typedef struct range {
     uint32_t first, last;
@@ -24,6 +25,11 @@ typedef struct char_set {
     int count;
 } char_set;
 
+/* Characters of the texts that a part matches; most NO_END: there is none. */
+typedef struct span {
+    int64_t least, most;
+} span;
+
 typedef struct reader {
     const char *where;
     const unsigned char *text;
@@ -31,6 +37,11 @@ typedef struct reader {
     int depth;
     bool json;
     es_text *out;
+    int endless;         /* repetitions without an end, one inside a group counting for two */
+    int64_t endless_min; /* of the last of them */
+    span piece;          /* what it repeats */
+    bool pinned;         /* repeat it no more than it must be */
+    const span *times;   /* how often it is to be repeated instead; NULL: as it says */
 } reader;
 
 static es_status refuse(const reader *p, const char *what)
@@ -319,9 +330,20 @@ static es_status put_character(const reader *p, uint32_t c)
 
 /* ---- the expression ---- */
 
-static es_status put_alternatives(reader *p);
+static int64_t add_lengths(int64_t a, int64_t b)
+{
+    return a > NO_END - b ? NO_END : a + b;
+}
 
-static es_status put_group(reader *p)
+static int64_t times_length(int64_t length, int64_t times)
+{
+    if (length == 0 || times == 0) return 0;
+    return times > NO_END / length ? NO_END : length * times;
+}
+
+static es_status put_alternatives(reader *p, span *length);
+
+static es_status put_group(reader *p, span *length)
 {
     if (accept(p, "?")) {
         if (accept(p, "<") && peek(p) != '=' && peek(p) != '!') { /* a name is of no use here */
@@ -333,18 +355,19 @@ static es_status put_group(reader *p)
     }
     if (++p->depth > MOST_NESTING) return refuse(p, "groups are nested too deeply");
     es_text_putc(p->out, '(');
-    ES_TRY(put_alternatives(p));
+    ES_TRY(put_alternatives(p, length));
     es_text_putc(p->out, ')');
     p->depth--;
     return accept(p, ")") ? ES_OK : refuse(p, "a group is never closed");
 }
 
-static es_status put_atom(reader *p)
+static es_status put_atom(reader *p, span *length)
 {
+    *length = (span){1, 1};
     char_set set = {.count = 0};
     uint32_t c;
     const int first = peek(p);
-    if (accept(p, "(")) return put_group(p);
+    if (accept(p, "(")) return put_group(p, length);
     if (accept(p, "[")) {
         ES_TRY(read_class(p, &set));
         return put_set(p, &set);
@@ -384,31 +407,50 @@ static es_status read_times(reader *p, int64_t *times, bool *given)
     return ES_OK;
 }
 
-/* *, +, ?, {m}, {m,}, {m,n}; a lazy one takes the same texts. */
-static es_status put_quantifier(reader *p)
+/* *, +, ?, {m}, {m,}, {m,n} as numbers; a lazy one takes the same texts. */
+static es_status read_quantifier(reader *p, int64_t *min, int64_t *max)
 {
-    int64_t min, max;
     bool given, has_max = true;
     const int c = peek(p);
-    if (c == '*' || c == '+' || c == '?') {
-        p->at++;
-        es_text_putc(p->out, (char)c);
-    } else if (c == '{') {
-        p->at++;
-        ES_TRY(read_times(p, &min, &given));
+    *min = *max = 1;
+    if (c != '*' && c != '+' && c != '?' && c != '{') return ES_OK;
+    p->at++;
+    if (c == '{') {
+        ES_TRY(read_times(p, min, &given));
         if (!given) return refuse(p, "a number is missing");
-        max = min;
-        if (accept(p, ",")) ES_TRY(read_times(p, &max, &has_max));
+        *max = *min;
+        if (accept(p, ",")) ES_TRY(read_times(p, max, &has_max));
+        if (!has_max) *max = NO_END;
         if (!accept(p, "}")) return refuse(p, "'}' is missing");
-        if (has_max && max < min) return refuse(p, "a repetition has a maximum below its minimum");
-        es_text_printf(p->out, "{%d,", (int)min);
-        if (has_max) es_text_printf(p->out, "%d", (int)max);
-        es_text_putc(p->out, '}');
+        if (*max < *min) return refuse(p, "a repetition has a maximum below its minimum");
     } else {
-        return ES_OK;
+        *min = c == '+';
+        *max = c == '?' ? 1 : NO_END;
     }
     accept(p, "?");
     return peek(p) == '*' || peek(p) == '+' || peek(p) == '{' ? refuse(p, "a repetition is repeated") : ES_OK;
+}
+
+static es_status put_quantifier(reader *p, span *length)
+{
+    int64_t min, max;
+    ES_TRY(read_quantifier(p, &min, &max));
+    if (max == NO_END) {
+        p->endless += p->depth ? 2 : 1;
+        p->endless_min = min;
+        p->piece = *length;
+        if (p->pinned) max = min;
+        if (p->times) min = p->times->least, max = p->times->most;
+    }
+    if (min == 0 && max == NO_END)
+        es_text_putc(p->out, '*');
+    else if (max == NO_END)
+        es_text_printf(p->out, "{%d,}", (int)min);
+    else if (min != 1 || max != 1)
+        es_text_printf(p->out, "{%d,%d}", (int)min, (int)max);
+    length->least = times_length(length->least, min);
+    length->most = times_length(length->most, max);
+    return ES_OK;
 }
 
 static bool ends_alternative(const reader *p)
@@ -418,43 +460,91 @@ static bool ends_alternative(const reader *p)
            (c == '$' && p->depth == 0 && (p->at + 1 == p->bytes || p->text[p->at + 1] == '|'));
 }
 
-static void put_anything(const reader *p)
+static void put_anything(reader *p)
 {
+    p->endless += 2;
     es_text_puts(p->out, "json-char* ");
 }
 
-static es_status put_alternative(reader *p)
+static es_status put_alternative(reader *p, span *length)
 {
+    *length = (span){0, 0};
     const bool top = p->depth == 0;
     const bool from_start = top && accept(p, "^");
     if (top && p->json && !from_start) put_anything(p);
     es_text_puts(p->out, "\"\" ");
     while (!ends_alternative(p)) {
-        ES_TRY(put_atom(p));
-        ES_TRY(put_quantifier(p));
+        span part;
+        ES_TRY(put_atom(p, &part));
+        ES_TRY(put_quantifier(p, &part));
+        length->least = add_lengths(length->least, part.least);
+        length->most = add_lengths(length->most, part.most);
         es_text_putc(p->out, ' ');
     }
     const bool to_end = top && accept(p, "$");
     if (top && p->json && !to_end) put_anything(p);
+    if (top && p->json && !(from_start && to_end)) length->most = NO_END;
     return ES_OK;
 }
 
-static es_status put_alternatives(reader *p)
+static es_status put_alternatives(reader *p, span *length)
 {
+    *length = (span){NO_END, 0};
     for (;;) {
-        ES_TRY(put_alternative(p));
+        span one;
+        ES_TRY(put_alternative(p, &one));
+        if (one.least < length->least) length->least = one.least;
+        if (one.most > length->most) length->most = one.most;
         if (!accept(p, "|")) return ES_OK;
         es_text_puts(p->out, "| ");
     }
 }
 
+static es_status put_pattern(reader *p, span *length)
+{
+    es_text_puts(p->out, "(");
+    ES_TRY(put_alternatives(p, length));
+    es_text_puts(p->out, ")");
+    return p->at == p->bytes ? ES_OK : refuse(p, "a ')' was never opened");
+}
+
 es_status es_pattern_put(es_text *body, const char *where, const char *text, size_t bytes, bool json)
 {
+    span length;
     reader p = {.where = where, .text = (const unsigned char *)text, .bytes = bytes, .json = json, .out = body};
-    es_text_puts(body, "(");
-    ES_TRY(put_alternatives(&p));
-    es_text_puts(body, ")");
-    return p.at == bytes ? ES_OK : refuse(&p, "a ')' was never opened");
+    return put_pattern(&p, &length);
+}
+
+/* How often the one endless repetition is to happen so that lengths stay between `wanted`'s; `pinned` are those that come out
+ * when it happens as rarely as it can. False: there is no such number. */
+static bool choose_times(const reader *p, const span *pinned, const span *wanted, span *times)
+{
+    const int64_t least = p->piece.least, most = p->piece.most;
+    if (p->endless != 1 || least == 0 || most == NO_END || wanted->least > MOST_TIMES) return false;
+    const int64_t missing = wanted->least > pinned->least ? wanted->least - pinned->least : 0;
+    times->least = p->endless_min + (missing + least - 1) / least;
+    times->most = NO_END;
+    if (wanted->most < MOST_TIMES) times->most = p->endless_min + (wanted->most - pinned->most) / most;
+    return (wanted->most >= MOST_TIMES || wanted->most >= pinned->most) && times->least <= times->most;
+}
+
+es_status es_pattern_put_within(es_text *body, const char *where, const char *text, size_t bytes, int64_t least, int64_t most,
+                                bool *fits)
+{
+    const span wanted = {least, most};
+    span length, times;
+    es_text scratch = {0};
+    reader first = {
+        .where = where, .text = (const unsigned char *)text, .bytes = bytes, .json = true, .out = &scratch, .pinned = true};
+    es_status status = put_pattern(&first, &length);
+    *fits = status == ES_OK && first.endless == 0 && length.least >= least && length.most <= most;
+    if (*fits) es_text_append(body, scratch.data, scratch.bytes);
+    es_text_free(&scratch);
+    if (status != ES_OK || *fits || !choose_times(&first, &length, &wanted, &times)) return status;
+    reader second = {
+        .where = where, .text = (const unsigned char *)text, .bytes = bytes, .json = true, .out = body, .times = &times};
+    *fits = true;
+    return put_pattern(&second, &length);
 }
 
 es_status es_grammar_add_pattern(es_text *gbnf, const char *name, const char *where, const char *pattern, size_t bytes)

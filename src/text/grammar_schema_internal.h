@@ -89,6 +89,9 @@ es_status es_schema_count(es_schema_run *run, const json_t *schema, const char *
 /* grammar_pattern.c: a pattern as the right side of a rule. `json`: its characters as they stand in a JSON string; then the
  * pattern may match anywhere in the string, as JSON schemas mean it, and otherwise from end to end. */
 es_status es_pattern_put(es_text *body, const char *where, const char *pattern, size_t bytes, bool json);
+/* The same in a JSON string of `least` to `most` characters. *fits false: that cannot be promised, and nothing was put. */
+es_status es_pattern_put_within(es_text *body, const char *where, const char *pattern, size_t bytes, int64_t least,
+                                int64_t most, bool *fits);
 
 /* JSON text of a value as a quoted literal. */
 es_status es_schema_put_value(const json_t *value, es_text *body);

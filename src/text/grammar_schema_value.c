@@ -132,17 +132,27 @@ const char *es_grammar_format_pattern(const char *name)
     return NULL;
 }
 
-static es_status put_format(es_schema_run *run, const json_t *schema, es_text *body)
+/* A string that matches a pattern, and has so many characters. */
+static es_status put_pattern(es_schema_run *run, const char *keyword, const char *pattern, int64_t min, int64_t max,
+                             es_text *body)
+{
+    bool fits = true;
+    es_text_puts(body, "\"\\\"\" ");
+    if (min == 0 && max == INT64_MAX)
+        ES_TRY(es_pattern_put(body, run->path.data, pattern, strlen(pattern), true));
+    else
+        ES_TRY(es_pattern_put_within(body, run->path.data, pattern, strlen(pattern), min, max, &fits));
+    if (!fits) return es_schema_refuse(run, keyword, "together with a minLength or maxLength that it does not keep by itself");
+    es_text_puts(body, " \"\\\"\"");
+    return ES_OK;
+}
+
+static es_status put_format(es_schema_run *run, const json_t *schema, int64_t min, int64_t max, es_text *body)
 {
     const char *name = json_string_value(json_object_get(schema, "format"));
     if (!name) return es_schema_invalid(run, "format", "must be a string");
     const char *pattern = es_grammar_format_pattern(name);
-    if (pattern) {
-        es_text_puts(body, "\"\\\"\" ");
-        ES_TRY(es_pattern_put(body, run->path.data, pattern, strlen(pattern), true));
-        es_text_puts(body, " \"\\\"\"");
-        return ES_OK;
-    }
+    if (pattern) return put_pattern(run, "format", pattern, min, max, body);
     char why[160];
     snprintf(why, sizeof why,
              "the format \"%.40s\" is not known (date-time, date, time, duration, email, hostname, ipv4, ipv6, "
@@ -163,16 +173,11 @@ es_status es_schema_string(es_schema_run *run, const json_t *schema, es_text *bo
         return ES_OK;
     }
     if (pattern && !json_is_string(pattern)) return es_schema_invalid(run, "pattern", "must be a string");
-    if (pattern && (counted || formatted))
-        return es_schema_refuse(run, "pattern", "together with minLength, maxLength or format");
-    if (formatted && counted) return es_schema_refuse(run, "format", "together with minLength or maxLength");
-    if (formatted) return put_format(run, schema, body);
-    if (pattern) {
-        es_text_puts(body, "\"\\\"\" ");
-        ES_TRY(es_pattern_put(body, run->path.data, json_string_value(pattern), json_string_length(pattern), true));
-        es_text_puts(body, " \"\\\"\"");
-        return ES_OK;
-    }
+    if (pattern && strlen(json_string_value(pattern)) != json_string_length(pattern))
+        return es_schema_invalid(run, "pattern", "must not hold U+0000");
+    if (pattern && formatted) return es_schema_refuse(run, "pattern", "together with format");
+    if (formatted) return put_format(run, schema, min, max, body);
+    if (pattern) return put_pattern(run, "pattern", json_string_value(pattern), min, max, body);
     if (!counted) {
         es_text_puts(body, "json-string");
         return ES_OK;
