@@ -53,8 +53,6 @@ void es_schema_add_rule(es_schema_run *run, int number, const es_text *body);
 json_t *es_schema_keep(es_schema_run *run, json_t *schema);
 /* What "$ref" names. */
 es_status es_schema_resolve(es_schema_run *run, const json_t *schema, const json_t **target);
-/* A member that is neither absent nor JSON's null... a schema's keyword. */
-#define es_schema_get(schema, keyword) json_object_get(schema, keyword)
 
 /* Checks every keyword of a schema that is an object. */
 es_status es_schema_check_keywords(es_schema_run *run, const json_t *schema);
