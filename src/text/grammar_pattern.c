@@ -442,10 +442,12 @@ static es_status put_quantifier(reader *p, span *length)
         if (p->pinned) max = min;
         if (p->times) min = p->times->least, max = p->times->most;
     }
-    if (min == 0 && max == NO_END)
-        es_text_putc(p->out, '*');
+    if (max == NO_END && min < 2)
+        es_text_putc(p->out, min ? '+' : '*');
     else if (max == NO_END)
         es_text_printf(p->out, "{%d,}", (int)min);
+    else if (min == 0 && max == 1)
+        es_text_putc(p->out, '?');
     else if (min != 1 || max != 1)
         es_text_printf(p->out, "{%d,%d}", (int)min, (int)max);
     length->least = times_length(length->least, min);
