@@ -1,5 +1,5 @@
-/* cuda_attn.cu: decode attention's kernels as a library that bench/cuda_attn.py loads beside PyTorch, so that all are timed in one
- * process, and a kernel that only reads, to say what the memory gives. */
+/* cuda_attn.cu: decode attention's kernels as a library that bench/cuda_attn.py loads beside PyTorch, so that all are timed in
+ * one process, and a kernel that only reads, to say what the memory gives. */
 #include <cuda_runtime.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,7 +32,8 @@ extern "C" void bench_close(bench_call *b)
     free(b);
 }
 
-/* lengths: keys of each sequence, its own one included; first_page: where its block table begins. NULL after printing why not. */
+/* lengths: keys of each sequence, its own one included; first_page: where its block table begins. NULL after printing why not.
+ */
 extern "C" bench_call *bench_open(const bench_setting *s, const int32_t *lengths, const int32_t *first_page)
 {
     bench_call *b = (bench_call *)calloc(1, sizeof *b);
@@ -47,13 +48,14 @@ extern "C" bench_call *bench_open(const bench_setting *s, const int32_t *lengths
     c->cache_type = ES_CUDA_BF16, c->q_type = ES_CUDA_BF16;
     c->k_cache = s->k, c->v_cache = s->v, c->q = s->q, c->pages = s->pages;
     c->out16 = s->out, c->out16_stride = (int64_t)s->query_heads * s->head_dim;
-    c->tuning = {s->stages, s->copy16 != 0, s->keep != 0, s->loose != 0, s->overlap != 0,
-                 s->second ? ES_CUDA_DECODE_SECOND : ES_CUDA_DECODE_FUSED};
+    c->tuning = {s->stages,     s->copy16 != 0,  s->keep != 0,
+                 s->loose != 0, s->overlap != 0, s->second ? ES_CUDA_DECODE_SECOND : ES_CUDA_DECODE_FUSED};
     void *scratch = malloc((size_t)es_cuda_attn_items(&c->shape, &c->limits) * sizeof(es_plan_item));
     void *plan = malloc(es_cuda_attn_plan_bytes(&c->shape, &c->limits));
     int32_t *pages = (int32_t *)malloc((size_t)s->table_pages * sizeof *pages);
     cudaMemcpy(pages, s->pages, (size_t)s->table_pages * sizeof *pages, cudaMemcpyDeviceToHost);
-    const size_t used = es_cuda_attn_plan_write(&c->shape, span, s->sequences, pages, c->limits.blocks, s->loose ? -s->unit : s->unit, scratch, plan);
+    const size_t used = es_cuda_attn_plan_write(&c->shape, span, s->sequences, pages, c->limits.blocks,
+                                                s->loose ? -s->unit : s->unit, scratch, plan);
     const size_t workspace = es_cuda_decode_workspace(&c->shape, &c->limits);
     const char *wrong = used ? NULL : "impossible plan";
     if (!wrong && (cudaMalloc(&b->plan, used) || cudaMalloc(&c->workspace, workspace) ||

@@ -91,7 +91,7 @@ class Shape:
         calls = []
         lengths = torch.tensor(self.lengths, dtype=torch.int32)
         for i in range(self.sets):
-            s = Setting(*self.heads, self.page, 8, how.get("blocks", 0), how.get("unit", 1), len(self.lengths), how.get("stages", 0),
+            s = Setting(*self.heads, self.page, 8, how.get("blocks", 0), how.get("unit", 2**31 - 1), len(self.lengths), how.get("stages", 0),
                         how.get("copy16", 0), how.get("keep", 0), how.get("loose", 0), how.get("overlap", 0), how.get("second", 0),
                         self.total, self.k[i].data_ptr(), self.v[i].data_ptr(), self.q[i].data_ptr(), self.table.data_ptr(),
                         self.out.data_ptr())

@@ -54,4 +54,18 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
     DEPENDS ${ES_CUDA_OBJECTS} ${ES_CUDA_C} COMMENT "Linking libevenshare_cuda.so" VERBATIM)
   add_custom_target(evenshare_cuda ALL DEPENDS ${ES_CUDA_LIBRARY} ${ES_CUDA_WIDE})
   install(FILES ${ES_CUDA_LIBRARY} TYPE LIB)
+
+  # Programs for a machine with a GPU, built on demand: cmake --build build/release --target cuda_programs. They carry kernels
+  # that only measuring wants (ES_CUDA_MEASURE), and machine code for sm_90 alone.
+  set(ES_CUDA_MEASURE ${ES_NVCC} -O3 -std=c++20 -fmad=false -ftz=true --extended-lambda -gencode arch=compute_90,code=sm_90 -cudart static
+      -DES_CUDA_MEASURE -Xcompiler -fPIC -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+  set(ES_CUDA_KERNELS ${CMAKE_SOURCE_DIR}/src/device/cuda)
+  add_custom_target(cuda_programs
+    COMMAND ${ES_CUDA_MEASURE} ${CMAKE_SOURCE_DIR}/tests/cuda/attn_test.cu ${ES_CUDA_KERNELS}/attn_decode.cu ${ES_CUDA_C}
+            -o ${CMAKE_BINARY_DIR}/cuda_attn_test
+    COMMAND ${ES_CUDA_MEASURE} ${CMAKE_SOURCE_DIR}/tests/cuda/fold_test.cu ${ES_CUDA_KERNELS}/fold.cu ${ES_CUDA_KERNELS}/scan.cu
+            -o ${CMAKE_BINARY_DIR}/cuda_fold_test
+    COMMAND ${ES_CUDA_MEASURE} -shared ${CMAKE_SOURCE_DIR}/bench/cuda_attn.cu ${ES_CUDA_KERNELS}/attn_decode.cu ${ES_CUDA_C}
+            -o ${CMAKE_BINARY_DIR}/libbench_cuda_attn.so
+    DEPENDS ${ES_CUDA_C} VERBATIM)
 endif()

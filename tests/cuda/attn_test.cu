@@ -86,8 +86,7 @@ struct result {
     std::vector<uint16_t> out16;
 };
 
-template <class T>
-static T *on_device(const std::vector<T> &host)
+template <class T> static T *on_device(const std::vector<T> &host)
 {
     T *pointer;
     need(cudaMalloc(&pointer, host.size() * sizeof(T) + 16), "cudaMalloc");
@@ -96,8 +95,8 @@ static T *on_device(const std::vector<T> &host)
 }
 
 /* The cache as pages in shuffled order; what nobody wrote is NaN. */
-static void *make_cache(const setting &set, const std::vector<const sequence *> &batch, const std::vector<int32_t> &pages, int first_of[],
-                        int count, int page, bool values)
+static void *make_cache(const setting &set, const std::vector<const sequence *> &batch, const std::vector<int32_t> &pages,
+                        int first_of[], int count, int page, bool values)
 {
     const size_t bytes = set.type == ES_CUDA_BF16 ? 2 : 4;
     std::vector<char> cache((size_t)count * set.kv_heads * page * set.head_dim * bytes, (char)0xFF);
@@ -106,12 +105,15 @@ static void *make_cache(const setting &set, const std::vector<const sequence *> 
         const std::vector<float> &from = values ? s.v : s.k;
         for (int h = 0; h < set.kv_heads; h++)
             for (int i = 0; i < s.start + s.rows; i++) {
-                const size_t at = (((size_t)pages[first_of[b] + i / page] * set.kv_heads + h) * page + i % page) * set.head_dim;
+                const size_t at =
+                    (((size_t)pages[first_of[b] + i / page] * set.kv_heads + h) * page + i % page) * set.head_dim;
                 const float *row = &from[((size_t)h * (s.start + s.rows) + i) * set.head_dim];
                 for (int d = 0; d < set.head_dim; d++) {
                     const size_t to = at + es_cuda_attn_channel(set.head_dim, bytes == 2, i, d);
-                    if (bytes == 2) ((uint16_t *)cache.data())[to] = upper(row[d]);
-                    else ((float *)cache.data())[to] = row[d];
+                    if (bytes == 2)
+                        ((uint16_t *)cache.data())[to] = upper(row[d]);
+                    else
+                        ((float *)cache.data())[to] = row[d];
                 }
             }
     }
@@ -135,7 +137,8 @@ static result run(const setting &set, const std::vector<const sequence *> &batch
     std::vector<int32_t> pages(pages_needed);
     for (int i = 0; i < pages_needed; i++) pages[i] = (int)(((int64_t)i * 7919 + 3) % pages_needed);
     bool distinct = pages_needed % 7919 != 0;
-    if (!distinct) for (int i = 0; i < pages_needed; i++) pages[i] = pages_needed - 1 - i;
+    if (!distinct)
+        for (int i = 0; i < pages_needed; i++) pages[i] = pages_needed - 1 - i;
 
     es_cuda_decode call = {};
     call.shape = {set.query_heads, set.kv_heads, set.head_dim, h.page, h.row_tile};
@@ -146,12 +149,14 @@ static result run(const setting &set, const std::vector<const sequence *> &batch
     call.k_cache = k, call.v_cache = v;
     std::vector<char> scratch((size_t)es_cuda_attn_items(&call.shape, &call.limits) * sizeof(es_plan_item));
     std::vector<char> plan(es_cuda_attn_plan_bytes(&call.shape, &call.limits));
-    const size_t used = es_cuda_attn_plan_write(&call.shape, span.data(), (int)span.size(), h.blocks % 2 ? pages.data() : NULL, h.blocks, h.unit, scratch.data(), plan.data());
+    const size_t used = es_cuda_attn_plan_write(&call.shape, span.data(), (int)span.size(), h.blocks % 2 ? pages.data() : NULL,
+                                                h.blocks, h.unit, scratch.data(), plan.data());
     if (!used) fprintf(stderr, "no plan\n"), exit(1);
     plan.resize(used);
     call.plan = on_device(plan), call.pages = on_device(pages), call.q = on_device(q), call.q_type = ES_CUDA_F32;
     float *gates = on_device(gate);
-    if (h.gate) call.gate = gates, call.gate_stride = (int64_t)set.query_heads * set.head_dim, call.gate_head_stride = set.head_dim;
+    if (h.gate)
+        call.gate = gates, call.gate_stride = (int64_t)set.query_heads * set.head_dim, call.gate_head_stride = set.head_dim;
     const size_t n = q.size();
     std::vector<float> nan(n, NAN);
     std::vector<uint16_t> nan16(n, 0xFFFF);
@@ -161,7 +166,8 @@ static result run(const setting &set, const std::vector<const sequence *> &batch
     need(es_cuda_decode_clear(&call, 0), "workspace");
     call.tuning = {h.stages, h.bulk16, h.keep, false, h.overlap, h.second ? ES_CUDA_DECODE_SECOND : ES_CUDA_DECODE_FUSED};
     need(es_cuda_decode_setup(&call), "setup");
-    for (int again = 0; again < 2; again++) need(es_cuda_decode_launch(&call, 0), "launch"); /* twice: counters must be back at 0 */
+    for (int again = 0; again < 2; again++)
+        need(es_cuda_decode_launch(&call, 0), "launch"); /* twice: counters must be back at 0 */
     need(cudaDeviceSynchronize(), "run");
     result r = {std::vector<float>(n), std::vector<uint16_t>(n)};
     need(cudaMemcpy(r.out.data(), call.out, n * 4, cudaMemcpyDeviceToHost), "copy");
@@ -239,7 +245,7 @@ static void check_setting(const setting &set, bool quick)
 
     std::vector<how> ways;
     for (int blocks : {1, 7, 40, 131, 132})
-        for (int unit : {0, 1, 4})
+        for (int unit : {0, 1, 4, ES_CUDA_ATTN_AUTO})
             for (bool second : {false, true}) ways.push_back({64, few, blocks, unit, false, second, true, false, false, 0});
     for (int page : {16, 32, 64, 128, 512}) ways.push_back({page, few, 77, 1, false, true, true, false, false, 0});
     for (int page : {16, 48, 128}) ways.push_back({page, few, 100, 1, true, false, true, false, false, 4});
@@ -249,17 +255,17 @@ static void check_setting(const setting &set, bool quick)
     ways.push_back({64, few, 50, 1, false, true, true, true, true, 6});
     for (const how &h : ways) {
         const result got = run(set, batch, h);
-        snprintf(name, sizeof name, "%d/%d x %d %s: page %d, row tile %d, %d blocks, unit %d, %s copies, %s, %d stages", set.query_heads,
-                 set.kv_heads, set.head_dim, bf16 ? "bf16" : "f32", h.page, h.row_tile, h.blocks, h.unit, h.bulk16 ? "16-byte" : "bulk",
-                 h.second ? "second" : "fused", h.stages);
+        snprintf(name, sizeof name, "%d/%d x %d %s: page %d, row tile %d, %d blocks, unit %d, %s copies, %s, %d stages",
+                 set.query_heads, set.kv_heads, set.head_dim, bf16 ? "bf16" : "f32", h.page, h.row_tile, h.blocks, h.unit,
+                 h.bulk16 ? "16-byte" : "bulk", h.second ? "second" : "fused", h.stages);
         expect(!memcmp(got.out.data(), want.out.data(), got.out.size() * 4), "same bits", name);
     }
     /* Company: each sequence alone. */
     at = 0;
     for (const sequence &s : all) {
         const result alone = run(set, {&s}, {64, few, 23, 1, false, false, true, false, false, 0});
-        snprintf(name, sizeof name, "%d/%d x %d %s: %d keys alone", set.query_heads, set.kv_heads, set.head_dim, bf16 ? "bf16" : "f32",
-                 s.start + s.rows);
+        snprintf(name, sizeof name, "%d/%d x %d %s: %d keys alone", set.query_heads, set.kv_heads, set.head_dim,
+                 bf16 ? "bf16" : "f32", s.start + s.rows);
         expect(!memcmp(alone.out.data(), &want.out[at], alone.out.size() * 4), "same bits", name);
         at += s.q.size();
     }
@@ -287,8 +293,14 @@ int main(int argc, char **argv)
 {
     const bool quick = argc > 1 && !strcmp(argv[1], "quick");
     const setting settings[] = {
-        {16, 2, 256, ES_CUDA_BF16}, {16, 4, 256, ES_CUDA_BF16}, {16, 2, 128, ES_CUDA_BF16}, {14, 2, 64, ES_CUDA_BF16},
-        {16, 1, 128, ES_CUDA_BF16}, {6, 2, 80, ES_CUDA_BF16},   {16, 2, 256, ES_CUDA_F32},  {4, 2, 16, ES_CUDA_F32},
+        {16, 2, 256, ES_CUDA_BF16},
+        {16, 4, 256, ES_CUDA_BF16},
+        {16, 2, 128, ES_CUDA_BF16},
+        {14, 2, 64,  ES_CUDA_BF16},
+        {16, 1, 128, ES_CUDA_BF16},
+        {6,  2, 80,  ES_CUDA_BF16},
+        {16, 2, 256, ES_CUDA_F32 },
+        {4,  2, 16,  ES_CUDA_F32 },
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (!quick || i < 1 || i == 3 || i == 7) check_setting(settings[i], quick);

@@ -58,22 +58,24 @@ static uint64_t whole(int32_t partitions)
     return finish(stack, count);
 }
 
-/* As the kernel finishes a shared item: subtrees side by side, then the subtrees in a binary tree of their index. */
-static uint64_t finish_split(const es_cuda_attn_split *split, const node *slot)
+/* As the kernel finishes a shared item: merges level by level, each into its left one; those of a level touch nothing twice.
+ */
+static uint64_t finish_split(const es_cuda_attn_split *split, const int32_t *schedule, const node *published)
 {
-    uint64_t part[ES_CUDA_ATTN_GROUPS];
-    bool there[ES_CUDA_ATTN_GROUPS];
-    for (int32_t g = 0; g < ES_CUDA_ATTN_GROUPS; g++) {
-        node stack[64];
-        int32_t count = 0;
-        for (int32_t i = split->group[g]; i < split->group[g + 1]; i++) count = push(stack, count, slot[i]);
-        there[g] = count > 0;
-        part[g] = there[g] ? finish(stack, count) : 0;
-    }
-    for (int32_t step = 1; step < ES_CUDA_ATTN_GROUPS; step *= 2)
-        for (int32_t g = 0; g < ES_CUDA_ATTN_GROUPS; g += 2 * step)
-            if (there[g + step]) part[g] = mix(part[g], part[g + step]);
-    return part[0];
+    static uint64_t bits[ES_CUDA_ATTN_MOST_NODES];
+    static int32_t touched[ES_CUDA_ATTN_MOST_NODES];
+    const int32_t *begin = schedule + split->schedule, *pair = begin + split->levels + 1;
+    assert_in_range(split->nodes, 2, ES_CUDA_ATTN_MOST_NODES);
+    assert_int_equal(begin[split->levels], split->nodes - 1);
+    for (int32_t i = 0; i < split->nodes; i++) bits[i] = published[split->node + i].bits, touched[i] = -1;
+    for (int32_t level = 0; level < split->levels; level++)
+        for (int32_t i = begin[level]; i < begin[level + 1]; i++) {
+            const int32_t left = pair[i] & 0xFFFF, right = pair[i] >> 16;
+            assert_true(left < right && right < split->nodes && touched[left] < level && touched[right] < level);
+            touched[left] = touched[right] = level;
+            bits[left] = mix(bits[left], bits[right]);
+        }
+    return bits[0];
 }
 
 typedef struct walk {
@@ -111,6 +113,7 @@ static int32_t check_plan(const es_cuda_attn_plan *plan, int32_t keys_most)
     const es_cuda_attn_block *block = (const es_cuda_attn_block *)(plan + 1);
     const es_cuda_attn_piece *more = (const es_cuda_attn_piece *)(block + plan->blocks);
     const es_cuda_attn_split *split = (const es_cuda_attn_split *)(more + plan->more);
+    const int32_t *schedule = (const int32_t *)(split + plan->splits);
     int32_t partitions[512] = {0}, largest = 0;
     for (int32_t b = 0; b < plan->blocks; b++) {
         const int32_t before = w.units;
@@ -127,7 +130,7 @@ static int32_t check_plan(const es_cuda_attn_plan *plan, int32_t keys_most)
     }
     for (int32_t s = 0; s < plan->splits; s++) {
         assert_int_equal(w.seen[s], split[s].parts);
-        assert_true(finish_split(&split[s], w.slot) == whole(partitions[s]));
+        assert_true(finish_split(&split[s], schedule, w.slot) == whole(partitions[s]));
     }
     assert_int_equal(w.units, plan->units);
     return largest;
@@ -208,6 +211,15 @@ static void ragged_batches_are_shared_out_evenly(void **state)
     assert_int_equal(plan_and_check(&single, &one, 1, 16, 0), 782);
 }
 
+static void cuts_get_coarser_where_an_item_would_have_too_many_nodes(void **state)
+{
+    (void)state;
+    const es_cuda_attn_shape single = {.query_heads = 8, .kv_heads = 1, .head_dim = 128, .page = 64, .row_tile = 8};
+    const es_cuda_attn_span span = {.rows = 1, .start = 999999};
+    for (int32_t unit = 1; unit <= 2; unit++) plan_and_check(&single, &span, 1, 528, unit);
+    plan_and_check(&single, &span, 1, 528, ES_CUDA_ATTN_AUTO);
+}
+
 static void prompts_are_tiles_of_query_rows(void **state)
 {
     (void)state;
@@ -242,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_plan_merges_in_the_one_tree),
         cmocka_unit_test(ragged_batches_are_shared_out_evenly),
+        cmocka_unit_test(cuts_get_coarser_where_an_item_would_have_too_many_nodes),
         cmocka_unit_test(prompts_are_tiles_of_query_rows),
         cmocka_unit_test(impossible_shapes_are_refused),
     };

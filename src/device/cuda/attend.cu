@@ -38,7 +38,6 @@ es_status es_cuda_attend_open(es_cuda *cuda)
     const bool known = a->head_dim == 64 || a->head_dim == 128 || a->head_dim == 256;
     cuda->tuned_attention = cuda->options.numeric == ES_NUMERIC_BF16 && cuda->tensor_cores && known && a->page % 16 == 0 &&
                             fits(cuda, ES_CUDA_ATTENDS - 1) && cuda->options.context < 1 << 26;
-    size_t workspace = 0;
     for (int i = 0; i < ES_CUDA_ATTENDS && cuda->tuned_attention; i++) {
         es_cuda_attending *t = &cuda->attending[i];
         if (!fits(cuda, i)) continue;
@@ -49,18 +48,15 @@ es_status es_cuda_attend_open(es_cuda *cuda)
                                           .context = (int32_t)cuda->options.context};
         t->room = es_cuda_attn_plan_bytes(&t->shape, &t->limits);
         const size_t bytes = es_cuda_decode_workspace(&t->shape, &t->limits);
-        workspace = bytes > workspace ? bytes : workspace;
         ES_TRY(es_cuda_check(cudaMallocHost((void **)&t->host, t->room), "attention's plans"));
         ES_TRY(es_cuda_check(cudaMalloc((void **)&t->plan, t->room), "attention's plans"));
         t->span = (es_cuda_attn_span *)calloc((size_t)cuda->options.spans, sizeof *t->span);
         t->scratch = calloc((size_t)es_cuda_attn_items(&t->shape, &t->limits) + 1, sizeof(es_plan_item));
         if (!t->span || !t->scratch) return es_cuda_fail(ES_NO_MEMORY, "no memory for attention's plans");
-        cuda->base.info.workspace += t->room;
+        ES_TRY(es_cuda_check(cudaMalloc(&t->workspace, bytes), "attention's partial results"));
+        cuda->base.info.workspace += t->room + bytes;
     }
-    if (!workspace) return ES_OK;
-    cuda->base.info.workspace += workspace;
-    ES_TRY(es_cuda_check(cudaMalloc(&cuda->attend_workspace, workspace), "attention's partial results"));
-    return es_cuda_check(cudaMemset(cuda->attend_workspace, 0, workspace), "attention's partial results");
+    return ES_OK;
 }
 
 void es_cuda_attend_close(es_cuda *cuda)
@@ -69,10 +65,10 @@ void es_cuda_attend_close(es_cuda *cuda)
         es_cuda_attending *t = &cuda->attending[i];
         cudaFreeHost(t->host);
         cudaFree(t->plan);
+        cudaFree(t->workspace);
         free(t->span);
         free(t->scratch);
     }
-    cudaFree(cuda->attend_workspace);
 }
 
 es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *shadow, int64_t shadow_stride,
@@ -83,7 +79,6 @@ es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *
         if (!fits(cuda, i)) continue;
         es_cuda_decode *c = &calls[i];
         *c = (es_cuda_decode){.shape = t->shape, .limits = t->limits};
-        c->cache_pages = (int64_t)(op->k_cache.buffer->bytes / es_cuda_page_bytes(&op->shape));
         c->cache_type = ES_CUDA_BF16;
         c->k_cache = op->k_cache.buffer->data + op->k_cache.offset;
         c->v_cache = op->v_cache.buffer->data + op->v_cache.offset;
@@ -95,10 +90,10 @@ es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *
         c->gate_stride = op->gate_stride, c->gate_head_stride = op->gate_head_stride;
         c->out = shadow ? NULL : es_cuda_floats(op->out);
         c->out16 = shadow, c->out16_stride = shadow_stride;
-        c->workspace = cuda->attend_workspace;
+        c->workspace = t->workspace;
         c->tuning.overlap = es_cuda_overlap && cuda->gpu.major >= 9;
         ES_TRY(check(es_cuda_decode_setup(c)));
-        if (i == 0) ES_TRY(check(es_cuda_decode_clear(c, cuda->stream)));
+        ES_TRY(check(es_cuda_decode_clear(c, cuda->stream)));
     }
     return ES_OK;
 }
@@ -106,7 +101,7 @@ es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *
 /* V1 never splits a sequence's keys among blocks, V2 anywhere; auto where a block's share is worth its merge. */
 static int32_t unit_of(es_attention how, int which)
 {
-    return how == ES_ATTENTION_V1 ? 0 : how == ES_ATTENTION_V2 ? 1 : which == 0 ? 1 : 4;
+    return how == ES_ATTENTION_V1 ? 0 : how == ES_ATTENTION_V2 ? 1 : which == 0 ? ES_CUDA_ATTN_AUTO : 4;
 }
 
 es_status es_cuda_attend_stage(es_cuda *cuda, const es_batch *batch)

@@ -12,21 +12,19 @@ typedef struct es_attn_row {
     void (*kernel)(const es_attn_args);
 } es_attn_row;
 
-template <class K>
-static es_attn_row es_attn_row_of(void)
+template <class K> static es_attn_row es_attn_row_of(void)
 {
-    return es_attn_row{K::D, K::NT * 8, K::BULK, K::LOOSE, K::THREADS, K::FOLDERS, K::TILE, K::EXTRA, K::NODE, es_attn_kernel<K>};
+    return es_attn_row{K::D,       K::NT * 8, K::BULK,  K::LOOSE, K::THREADS,
+                       K::FOLDERS, K::TILE,   K::EXTRA, K::NODE,  es_attn_kernel<K>};
 }
 
-#define ES_ATTN_ROWS_OF(nt, bulk, loose)                                                                              \
-    es_attn_row_of<es_attn_kind<256, nt, 8, bulk, loose>>(), es_attn_row_of<es_attn_kind<128, nt, 8, bulk, loose>>(), \
+#define ES_ATTN_ROWS_OF(nt, bulk, loose)                                                                                      \
+    es_attn_row_of<es_attn_kind<256, nt, 8, bulk, loose>>(), es_attn_row_of<es_attn_kind<128, nt, 8, bulk, loose>>(),         \
         es_attn_row_of<es_attn_kind<64, nt, 4, bulk, loose>>()
 
 static const es_attn_row es_attn_table[] = {
-    ES_ATTN_ROWS_OF(1, true, false),
-    ES_ATTN_ROWS_OF(1, false, false),
-    ES_ATTN_ROWS_OF(4, true, false),
-    ES_ATTN_ROWS_OF(4, false, false),
+    ES_ATTN_ROWS_OF(1, true, false), ES_ATTN_ROWS_OF(1, false, false),
+    ES_ATTN_ROWS_OF(4, true, false), ES_ATTN_ROWS_OF(4, false, false),
 #ifdef ES_CUDA_MEASURE /* only to measure what the same bits cost */
     ES_ATTN_ROWS_OF(1, true, true),
 #endif
@@ -47,7 +45,8 @@ static es_attn_card es_attn_look(void)
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.major, cudaDevAttrComputeCapabilityMajor, device);
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (!card.error) card.error = cudaDeviceGetAttribute(&card.shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    if (!card.error)
+        card.error = cudaDeviceGetAttribute(&card.shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
     return card;
 }
 
@@ -62,7 +61,7 @@ int32_t es_cuda_decode_blocks(const es_cuda_attn_shape *shape, es_cuda_float cac
 {
     const es_attn_card card = es_attn_look();
     if (card.error) return 0;
-    if (!es_attn_is_tuned(shape, cache_type, &card)) return 4 * card.multiprocessors;
+    if (!es_attn_is_tuned(shape, cache_type, &card)) return 2 * card.multiprocessors;
     return shape->head_dim <= 128 && shape->row_tile == 8 ? 2 * card.multiprocessors : card.multiprocessors;
 }
 
@@ -74,17 +73,16 @@ static int es_attn_heights(const es_cuda_attn_limits *limits)
     return heights + 1;
 }
 
-/* The workspace: [node_ml][node_o][counters][stacks]. What is filled with ES_ATTN_NOTHING comes first. */
+/* The workspace: [nodes][counters][stacks]. What is filled with ES_ATTN_NOTHING comes first. */
 typedef struct es_attn_places_in {
-    size_t o, counter, stack, bytes;
+    size_t counter, stack, bytes;
 } es_attn_places_in;
 
 static es_attn_places_in es_attn_divide_workspace(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits)
 {
     const size_t rows = (size_t)es_cuda_attn_nodes(shape, limits) * (size_t)shape->row_tile;
     es_attn_places_in p;
-    p.o = (rows * (size_t)es_attn_slices(shape->head_dim) * sizeof(float2) + 255) / 256 * 256;
-    p.counter = (p.o + rows * (size_t)shape->head_dim * sizeof(float) + 255) / 256 * 256;
+    p.counter = (rows * (size_t)es_attn_slices(shape->head_dim) * ES_ATTN_RECORD * sizeof(float) + 255) / 256 * 256;
     p.stack = p.counter + ((size_t)limits->blocks * 2 * sizeof(int32_t) + 255) / 256 * 256;
     p.bytes = p.stack + (size_t)limits->blocks * (size_t)es_attn_heights(limits) *
                             (size_t)es_attn_stack_floats(shape->row_tile, shape->head_dim) * sizeof(float);
@@ -102,8 +100,8 @@ static int32_t es_attn_box(int32_t page)
     return page % 64 == 0 ? 64 : page % 32 == 0 ? 32 : 16;
 }
 
-/* Shared memory of a block: stages, then the low heights of its stack. A partition takes four stages, so fewer never move; more
- * than 160 KiB in flight on a multiprocessor were never faster. */
+/* Shared memory of a block: stages, then the low heights of its stack. A partition takes four stages, so fewer never move;
+ * more than 160 KiB in flight on a multiprocessor were never faster. */
 static const char *es_attn_divide_shared(es_cuda_decode *call, const es_attn_row *row, const es_attn_card *card)
 {
     const int blocks = (call->limits.blocks - 1) / card->multiprocessors + 1; /* of a multiprocessor */
@@ -117,9 +115,8 @@ static const char *es_attn_divide_shared(es_cuda_decode *call, const es_attn_row
     if (near > es_attn_heights(&call->limits)) near = es_attn_heights(&call->limits);
     call->tuning.stages = stages, call->near = near;
     call->shared_bytes = stages * (row->tile + 16) + near * row->node + row->extra;
-    const int top = es_attn_subtree_height((call->limits.context - 1) / ES_CUDA_ATTN_PARTITION + 1);
-    if (es_attn_finish_bytes(row->folders, top) > call->shared_bytes) call->shared_bytes = es_attn_finish_bytes(row->folders, top);
-    return call->shared_bytes <= most ? NULL : "too little shared memory for the finish of so long a context";
+    if (es_attn_finish_bytes() > call->shared_bytes) call->shared_bytes = es_attn_finish_bytes();
+    return call->shared_bytes <= most ? NULL : "a block of this card has too little shared memory to finish shared items";
 }
 
 const char *es_cuda_decode_clear(const es_cuda_decode *call, struct CUstream_st *stream)
@@ -137,6 +134,11 @@ const char *es_cuda_decode_setup(es_cuda_decode *call)
     const es_cuda_attn_shape *shape = &call->shape;
     if (es_cuda_attn_items(shape, &call->limits) == 0) return "attention's shape is impossible: see es_cuda_attn_plan_write()";
     call->kernel = -1, call->shared_bytes = 0;
+    if (es_attn_finish_bytes() > card.shared)
+        return "a block of this card has too little shared memory to finish shared items";
+    cudaError_t error =
+        cudaFuncSetAttribute(es_attn_finish_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, es_attn_finish_bytes());
+    if (error) return cudaGetErrorString(error);
     if (!es_attn_is_tuned(shape, call->cache_type, &card)) return es_attn_plain_check(call, card.shared);
     const bool bulk = card.major >= 9 && !call->tuning.copy16;
     for (int i = 0; i < ES_ATTN_KERNELS; i++) {
@@ -149,8 +151,7 @@ const char *es_cuda_decode_setup(es_cuda_decode *call)
     const es_attn_row *row = &es_attn_table[call->kernel];
     const char *wrong = es_attn_divide_shared(call, row, &card);
     if (wrong) return wrong;
-    const cudaError_t error =
-        cudaFuncSetAttribute(row->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, call->shared_bytes);
+    error = cudaFuncSetAttribute(row->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, call->shared_bytes);
     return error ? cudaGetErrorString(error) : NULL;
 }
 
@@ -165,11 +166,12 @@ static es_attn_args es_attn_arguments(const es_cuda_decode *call)
     a.q = call->q, a.q_bf16 = call->q_type == ES_CUDA_BF16;
     a.gate = call->gate, a.gate_stride = call->gate_stride, a.gate_head_stride = call->gate_head_stride;
     a.out = call->out, a.out16 = call->out16, a.out16_stride = call->out16_stride;
-    a.node_ml = (float2 *)workspace, a.node_o = (float *)(workspace + at.o);
+    a.nodes = (float *)workspace;
     a.counter = (int32_t *)(workspace + at.counter), a.stack = (float *)(workspace + at.stack);
     a.query_heads = shape->query_heads, a.kv_heads = shape->kv_heads, a.group = shape->query_heads / shape->kv_heads;
     a.head_dim = shape->head_dim, a.page = shape->page, a.row_tile = shape->row_tile;
-    a.heights = es_attn_heights(&call->limits), a.box = es_attn_box(shape->page), a.stages = call->tuning.stages, a.near = call->near;
+    a.heights = es_attn_heights(&call->limits), a.box = es_attn_box(shape->page), a.stages = call->tuning.stages,
+    a.near = call->near;
     a.once = !call->tuning.keep, a.fused = call->kernel >= 0 && call->tuning.finish == ES_CUDA_DECODE_FUSED;
     return a;
 }
@@ -199,17 +201,16 @@ const char *es_cuda_decode_launch(const es_cuda_decode *call, struct CUstream_st
     const es_attn_args a = es_attn_arguments(call);
     cudaError_t error;
     if (call->kernel < 0) {
-        error = es_attn_start(es_attn_plain_kernel_of(call), &a, call->limits.blocks, ES_ATTN_PLAIN_THREADS, call->shared_bytes, false,
-                              call->tuning.overlap, stream);
+        error = es_attn_start(es_attn_plain_kernel_of(call), &a, call->limits.blocks, ES_ATTN_PLAIN_THREADS,
+                              call->shared_bytes, false, call->tuning.overlap, stream);
     } else {
         const es_attn_row *row = &es_attn_table[call->kernel];
         error = es_attn_start(row->kernel, &a, call->limits.blocks, row->threads, call->shared_bytes, a.fused,
                               call->tuning.overlap, stream);
     }
     if (!error && !a.fused) {
-        const int top = es_attn_subtree_height((call->limits.context - 1) / ES_CUDA_ATTN_PARTITION + 1);
-        error = es_attn_start(call->tuning.loose ? es_attn_finish_kernel<true> : es_attn_finish_kernel<false>, &a, call->limits.blocks,
-                              256, es_attn_finish_bytes(256, top), false, true, stream);
+        error = es_attn_start(es_attn_finish_kernel, &a, call->limits.blocks, ES_ATTN_SECOND_THREADS, es_attn_finish_bytes(),
+                              false, true, stream);
     }
     return error ? cudaGetErrorString(error) : NULL;
 }

@@ -52,7 +52,6 @@ typedef struct es_cuda_decode_tuning {
 typedef struct es_cuda_decode {
     es_cuda_attn_shape shape;
     es_cuda_attn_limits limits; /**< limits.blocks: of the launch and of every plan */
-    int64_t cache_pages;        /**< pages in k_cache and in v_cache */
     es_cuda_float cache_type;   /**< of keys and values; bf16 rounds p and takes queries as bf16 values */
     const void *k_cache, *v_cache;
     const void *plan;     /**< what es_cuda_attn_plan_write() wrote */

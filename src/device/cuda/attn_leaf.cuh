@@ -1,12 +1,13 @@
-/* attn_leaf.cuh: the arithmetic of attention's fold on a GPU, written once: decode, prefill and the merge must give equal bits,
- * so every product and sum below is rounded where it says. */
+/* attn_leaf.cuh: the arithmetic of attention's fold on a GPU, written once: decode, prefill and the merge must give equal
+ * bits, so every product and sum below is rounded where it says. */
 #ifndef ES_CUDA_ATTN_LEAF_CUH
 #define ES_CUDA_ATTN_LEAF_CUH
 
 #include <cuda_bf16.h>
 #include <stdint.h>
 
-/* e^x as 2^(x · log2 e) by the special function unit: 2 units in the last place; 0 for x = −inf and for results below 2^−126. */
+/* e^x as 2^(x · log2 e) by the special function unit: 2 units in the last place; 0 for x = −inf and for results below 2^−126.
+ */
 static __device__ __forceinline__ float es_attn_exp(float x)
 {
     float y;
@@ -76,13 +77,17 @@ static __device__ __forceinline__ void es_attn_mma(float (&c)[4], const uint32_t
 static __device__ __forceinline__ void es_attn_load_matrix(uint32_t (&a)[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(address) : "memory");
+                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+                 : "r"(address)
+                 : "memory");
 }
 
 static __device__ __forceinline__ void es_attn_load_turned(uint32_t (&a)[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(address) : "memory");
+                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+                 : "r"(address)
+                 : "memory");
 }
 
 /* Two float32 values as bf16 beside each other, the first one low. */

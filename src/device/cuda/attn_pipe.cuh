@@ -28,12 +28,16 @@ static __device__ __forceinline__ void es_barrier_wait(uint32_t barrier, uint32_
                  "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
                  "@done bra.uni over;\n"
                  "bra.uni again;\n"
-                 "over: }" ::"r"(barrier), "r"(parity) : "memory");
+                 "over: }" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
 #elif __CUDA_ARCH__ >= 800
     uint32_t done = 0;
     while (!done)
         asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
 #endif
 }
 
@@ -47,12 +51,14 @@ static __device__ __forceinline__ void es_barrier_expect(uint32_t barrier, uint3
 }
 
 /* Bytes that lie side by side. */
-static __device__ __forceinline__ void es_copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier, uint64_t policy)
+static __device__ __forceinline__ void es_copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier,
+                                                    uint64_t policy)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+        : "memory");
 #endif
 }
 
@@ -61,8 +67,10 @@ static __device__ __forceinline__ uint64_t es_policy_once(bool once)
 {
     uint64_t policy = 0;
 #if __CUDA_ARCH__ >= 900
-    if (once) asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    else asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    if (once)
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    else
+        asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
 #endif
     return policy;
 }
@@ -79,6 +87,37 @@ static __device__ __forceinline__ void es_copy_arrive(uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
+/* Into shared memory past the first-level cache, where the card can; es_fetched() waits for this thread's. */
+static __device__ __forceinline__ void es_fetch_16(void *to, const void *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(es_shared(to)), "l"(from) : "memory");
+#else
+    uint4 x;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(from)
+                 : "memory");
+    *(uint4 *)to = x;
+#endif
+}
+
+static __device__ __forceinline__ void es_fetch_4(void *to, const void *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(es_shared(to)), "l"(from) : "memory");
+#else
+    *(uint32_t *)to = *(const uint32_t *)from;
+#endif
+}
+
+static __device__ __forceinline__ void es_fetched(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
 

@@ -1,5 +1,6 @@
-/* attn_plain.cuh: the plain kernel: any head size, float32 or bf16 caches, any card. It is what the tuned one is compared with, and
- * what serves where there are no bf16 tensor cores: no warp is assumed to have a size, and nothing newer than compute_75 is used.
+/* attn_plain.cuh: the plain kernel: any head size, float32 or bf16 caches, any card. It is what the tuned one is compared
+ * with, and what serves where there are no bf16 tensor cores: no warp is assumed to have a size, and nothing newer than
+ * compute_75 is used.
  *
  * One block of 128 threads folds its pieces for eight query rows at a time. A thread is a key for the scores (channels in
  * ascending order, fused) and then channels t, t + 128, ... for the output (keys in ascending order, fused). */
@@ -9,8 +10,8 @@
 #include "device/cuda/attn_finish.cuh"
 
 #define ES_ATTN_PLAIN_THREADS 128
-#define ES_ATTN_PLAIN_ROWS 8
-#define ES_ATTN_PLAIN_MOST 512 /* channels of a head */
+#define ES_ATTN_PLAIN_ROWS    8
+#define ES_ATTN_PLAIN_MOST    512 /* channels of a head */
 
 static __device__ __forceinline__ float es_attn_plain_load(const float *at)
 {
@@ -34,11 +35,11 @@ static __device__ __forceinline__ float es_attn_plain_round(const __nv_bfloat16 
 
 /* Shared memory of a block: queries, weights of one partition, and the node in the making. */
 typedef struct es_attn_plain_shared {
-    float *q;       /* [rows][head_dim] */
-    float *p;       /* [rows][128] */
-    float *o;       /* [rows][head_dim] */
-    float *m, *l;   /* [rows] */
-    float *fade;    /* [2][rows] */
+    float *q;     /* [rows][head_dim] */
+    float *p;     /* [rows][128] */
+    float *o;     /* [rows][head_dim] */
+    float *m, *l; /* [rows] */
+    float *fade;  /* [2][rows] */
 } es_attn_plain_shared;
 
 static inline __host__ __device__ int es_attn_plain_bytes(int head_dim)
@@ -46,7 +47,8 @@ static inline __host__ __device__ int es_attn_plain_bytes(int head_dim)
     return ES_ATTN_PLAIN_ROWS * (2 * head_dim + ES_CUDA_ATTN_PARTITION + 4) * (int)sizeof(float);
 }
 
-static __device__ __forceinline__ bool es_attn_plain_sees(const es_attn_args &a, const es_cuda_attn_piece &piece, int row, int key)
+static __device__ __forceinline__ bool es_attn_plain_sees(const es_attn_args &a, const es_cuda_attn_piece &piece, int row,
+                                                          int key)
 {
     const int token = row / a.group;
     return key <= piece.start + (token < piece.tokens ? token : piece.tokens - 1);
@@ -60,8 +62,8 @@ static __device__ __forceinline__ float es_attn_plain_channel(const es_attn_args
 }
 
 template <class T>
-static __device__ __forceinline__ const T *es_attn_plain_at(const es_attn_args &a, const es_cuda_attn_piece &piece, const void *cache,
-                                                            int position)
+static __device__ __forceinline__ const T *es_attn_plain_at(const es_attn_args &a, const es_cuda_attn_piece &piece,
+                                                            const void *cache, int position)
 {
     const int64_t page = a.pages[piece.first_page + position / a.page];
     return (const T *)cache + ((page * a.kv_heads + piece.kv_head) * a.page + position % a.page) * a.head_dim;
@@ -69,15 +71,16 @@ static __device__ __forceinline__ const T *es_attn_plain_at(const es_attn_args &
 
 /* The leaf of partition p for rows [first, first + 8). */
 template <class T>
-static __device__ void es_attn_plain_leaf(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_plain_shared &s, int first,
-                                          int p)
+static __device__ void es_attn_plain_leaf(const es_attn_args &a, const es_cuda_attn_piece &piece,
+                                          const es_attn_plain_shared &s, int first, int p)
 {
     const int tid = threadIdx.x, key = p * ES_CUDA_ATTN_PARTITION + tid, end = piece.start + piece.tokens;
     if (key < end) {
         const T *k = es_attn_plain_at<T>(a, piece, a.k, key);
         for (int r = 0; r < ES_ATTN_PLAIN_ROWS; r++) {
             float sum = 0;
-            for (int d = 0; d < a.head_dim; d++) sum = __fmaf_rn(es_attn_plain_channel(a, k, key, d), s.q[r * a.head_dim + d], sum);
+            for (int d = 0; d < a.head_dim; d++)
+                sum = __fmaf_rn(es_attn_plain_channel(a, k, key, d), s.q[r * a.head_dim + d], sum);
             s.p[r * 128 + tid] = es_attn_plain_sees(a, piece, first + r, key) ? sum : -INFINITY;
         }
     } else {
@@ -149,16 +152,18 @@ static __device__ void es_attn_plain_merge(const es_attn_args &a, const es_attn_
     __syncthreads();
 }
 
-static __device__ void es_attn_plain_publish(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_plain_shared &s,
-                                             int slot, int first)
+static __device__ void es_attn_plain_publish(const es_attn_args &a, const es_cuda_attn_piece &piece,
+                                             const es_attn_plain_shared &s, int slot, int first)
 {
-    const int64_t row = (int64_t)slot * a.row_tile + first;
     const int slices = es_attn_slices(a.head_dim), left = piece.tokens * a.group - first;
     const int rows = left < ES_ATTN_PLAIN_ROWS ? left : ES_ATTN_PLAIN_ROWS;
-    for (int i = threadIdx.x; i < rows * a.head_dim; i += blockDim.x) es_attn_leave(a.node_o + row * a.head_dim + i, s.o[i]);
+    for (int i = threadIdx.x; i < rows * a.head_dim; i += blockDim.x) {
+        const int row = i / a.head_dim, d = i % a.head_dim;
+        es_attn_leave(es_attn_record(a, slot, first + row, d / ES_ATTN_SLICE) + d % ES_ATTN_SLICE, s.o[i]);
+    }
     for (int i = threadIdx.x; i < rows * slices; i += blockDim.x) {
-        es_attn_leave(&a.node_ml[row * slices + i].x, s.m[i / slices]);
-        es_attn_leave(&a.node_ml[row * slices + i].y, s.l[i / slices]);
+        float *ml = es_attn_record(a, slot, first + i / slices, i % slices) + ES_ATTN_SLICE;
+        es_attn_leave(ml, s.m[i / slices]), es_attn_leave(ml + 1, s.l[i / slices]);
     }
     __syncthreads();
 }
@@ -169,13 +174,15 @@ static __device__ void es_attn_plain_take(const es_attn_args &a, const es_attn_p
     const float *from = es_attn_plain_stack(a, height);
     for (int i = threadIdx.x; i < ES_ATTN_PLAIN_ROWS * a.head_dim; i += blockDim.x) s.o[i] = from[i];
     from += ES_ATTN_PLAIN_ROWS * a.head_dim;
-    if (threadIdx.x < ES_ATTN_PLAIN_ROWS) s.m[threadIdx.x] = from[2 * threadIdx.x], s.l[threadIdx.x] = from[2 * threadIdx.x + 1];
+    if (threadIdx.x < ES_ATTN_PLAIN_ROWS)
+        s.m[threadIdx.x] = from[2 * threadIdx.x], s.l[threadIdx.x] = from[2 * threadIdx.x + 1];
     __syncthreads();
 }
 
 /* Rows [first, first + 8) of a piece: leaves, a binary counter of nodes, and what becomes of them (as in attn_tile.cuh). */
 template <class T>
-static __device__ void es_attn_plain_rows(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_plain_shared &s, int first)
+static __device__ void es_attn_plain_rows(const es_attn_args &a, const es_cuda_attn_piece &piece,
+                                          const es_attn_plain_shared &s, int first)
 {
     for (int i = threadIdx.x; i < ES_ATTN_PLAIN_ROWS * a.head_dim; i += blockDim.x) {
         const int64_t row = es_attn_query_row(a, piece, first + i / a.head_dim), at = row + i % a.head_dim;
@@ -190,8 +197,10 @@ static __device__ void es_attn_plain_rows(const es_attn_args &a, const es_cuda_a
         es_attn_plain_leaf<T>(a, piece, s, first, p);
         int height = 0;
         for (; (p >> height) & (have >> height) & 1; height++) es_attn_plain_merge(a, s, height), have &= ~(1u << height);
-        if ((p >> height) & 1) es_attn_plain_publish(a, piece, s, slot++, first);
-        else es_attn_plain_put(a, s, height), have |= 1u << height;
+        if ((p >> height) & 1)
+            es_attn_plain_publish(a, piece, s, slot++, first);
+        else
+            es_attn_plain_put(a, s, height), have |= 1u << height;
     }
     if (piece.split >= 0) {
         for (int height = 31; height >= 0; height--)
@@ -206,7 +215,8 @@ static __device__ void es_attn_plain_rows(const es_attn_args &a, const es_cuda_a
     for (int i = threadIdx.x; i < ES_ATTN_PLAIN_ROWS * a.head_dim; i += blockDim.x) {
         const int row = first + i / a.head_dim;
         if (row < piece.tokens * a.group)
-            es_attn_write(a, piece.kv_head, piece.first_row, row, i % a.head_dim, s.o[i], es_attn_inverse(s.l[i / a.head_dim]));
+            es_attn_write(a, piece.kv_head, piece.first_row, row, i % a.head_dim, s.o[i],
+                          es_attn_inverse(s.l[i / a.head_dim]));
     }
     __syncthreads();
 }
@@ -223,7 +233,8 @@ static __global__ void __launch_bounds__(ES_ATTN_PLAIN_THREADS) es_attn_plain_ke
     es_let_next_start();
     es_cuda_attn_piece piece;
     for (int i = 0; es_attn_piece_at(a, i, piece); i++)
-        for (int first = 0; first < piece.tokens * a.group; first += ES_ATTN_PLAIN_ROWS) es_attn_plain_rows<T>(a, piece, s, first);
+        for (int first = 0; first < piece.tokens * a.group; first += ES_ATTN_PLAIN_ROWS)
+            es_attn_plain_rows<T>(a, piece, s, first);
 }
 
 static void (*es_attn_plain_kernel_of(const es_cuda_decode *call))(const es_attn_args)

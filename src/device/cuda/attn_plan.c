@@ -34,17 +34,14 @@ int64_t es_cuda_attn_items(const es_cuda_attn_shape *shape, const es_cuda_attn_l
 int64_t es_cuda_attn_nodes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits)
 {
     (void)shape;
-    const int64_t partitions = ((int64_t)limits->context + ES_CUDA_ATTN_PARTITION - 1) / ES_CUDA_ATTN_PARTITION;
-    int64_t height = 1;
-    while (((int64_t)1 << height) < partitions) height++;
-    return (int64_t)limits->blocks * 2 * 2 * height; /* a block splits two items at most: its first and its last */
+    return (int64_t)limits->blocks * ES_CUDA_ATTN_BLOCK_NODES;
 }
 
 size_t es_cuda_attn_plan_bytes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits)
 {
     return sizeof(es_cuda_attn_plan) + (size_t)limits->blocks * (sizeof(es_cuda_attn_block) + sizeof(es_cuda_attn_split)) +
            (size_t)(es_cuda_attn_items(shape, limits) + limits->blocks) * sizeof(es_cuda_attn_piece) +
-           (size_t)es_cuda_attn_nodes(shape, limits) * sizeof(int32_t);
+           ((size_t)es_cuda_attn_nodes(shape, limits) + (size_t)limits->blocks * 64) * sizeof(int32_t);
 }
 
 /* Calls back for every item in order: spans, KV heads, query tiles. */
@@ -101,8 +98,9 @@ typedef struct writer {
     es_cuda_attn_piece *more;
     es_plan_list list;
     int64_t unit;
-    bool loose;                          /* pieces publish one node each */
-    int32_t splits, pieces, nodes, used; /* used: blocks that have a piece already */
+    bool loose; /* pieces publish one node each */
+    int32_t splits, pieces, nodes;
+    int32_t most; /* nodes of one item */
 } writer;
 
 static void cut(const writer *w, int32_t worker, int32_t *item, int32_t *partition)
@@ -142,7 +140,7 @@ static int32_t share_item(writer *w, int32_t worker, int32_t index, const es_cud
     int32_t parts = 0, to;
     for (int32_t at = worker, from = 0; from < whole->to; from = to, parts++)
         at = worker_at(w, at, index, from, whole->to, &to);
-    const int32_t split = parts > 1 ? w->splits++ : -1;
+    const int32_t split = parts > 1 ? w->splits++ : -1, before = w->nodes;
     for (int32_t from = 0, part = 0; from < whole->to; from = to, part++) {
         worker = worker_at(w, worker, index, from, whole->to, &to);
         es_cuda_attn_piece piece = *whole;
@@ -151,43 +149,82 @@ static int32_t share_item(writer *w, int32_t worker, int32_t index, const es_cud
         w->nodes += piece.nodes;
         give(w, worker, &piece);
     }
+    if (w->nodes - before > w->most) w->most = w->nodes - before;
     return worker;
 }
 
-/* The merge list of a split item: which slots hold the nodes that begin in each of its equal subtrees. */
-static void list_nodes(es_cuda_attn_split *split, const es_cuda_attn_piece *piece, int32_t partitions, bool loose,
-                       int32_t *place)
+/* The merges of one item, as a stack would do them. */
+typedef struct merging {
+    int32_t start[64], height[64], slot[64], level[64], count; /* the stack */
+    int32_t nodes, merges, levels;
+    int32_t pair[ES_CUDA_ATTN_MOST_NODES], at[ES_CUDA_ATTN_MOST_NODES]; /* merges and their levels, from 0 */
+} merging;
+
+static void merge_top(merging *m)
 {
-    int32_t shift = 0;
-    while ((ES_CUDA_ATTN_GROUPS << shift) < partitions) shift++;
-    if (piece->part == 0) {
-        *split = (es_cuda_attn_split){.top = shift,
-                                      .kv_head = piece->kv_head,
-                                      .first_row = piece->first_row,
-                                      .tokens = piece->tokens,
-                                      .parts = piece->parts};
-        for (int32_t g = 0; g <= ES_CUDA_ATTN_GROUPS; g++) split->group[g] = piece->node;
-    }
-    const int32_t count = loose ? 1 : cover(piece->from, piece->to, place);
-    if (loose) *place = piece->from * 32;
-    for (int32_t i = 0; i < count; i++)
-        for (int32_t g = (place[i] / 32 >> shift) + 1; g <= ES_CUDA_ATTN_GROUPS; g++) split->group[g] = piece->node + i + 1;
+    const int32_t left = m->count - 2, right = m->count - 1;
+    const int32_t level = m->level[left] > m->level[right] ? m->level[left] : m->level[right];
+    m->pair[m->merges] = m->slot[left] + m->slot[right] * 65536;
+    m->at[m->merges++] = level;
+    if (level >= m->levels) m->levels = level + 1;
+    m->level[left] = level + 1;
+    m->height[left]++;
+    m->count--;
 }
 
-static void write_splits(const writer *w, es_cuda_attn_split *split, int32_t *place)
+static void add_node(merging *m, int32_t place)
 {
-    const es_plan_item *item = w->list.items;
-    int32_t index = -1;
+    m->start[m->count] = place / 32, m->height[m->count] = place % 32, m->slot[m->count] = m->nodes++, m->level[m->count] = 0;
+    for (m->count++; m->count > 1;) {
+        const int32_t left = m->count - 2, h = m->height[left];
+        if (m->height[left + 1] != h || (m->start[left] >> h & 1) || m->start[left + 1] != m->start[left] + (1 << h)) return;
+        merge_top(m);
+    }
+}
+
+/* Closes the tree and writes its merges level by level; returns the integers written. */
+static int32_t write_schedule(merging *m, int32_t *to)
+{
+    while (m->count > 1) merge_top(m); /* the right edge: a missing right child changes nothing */
+    int32_t next = 0;
+    for (int32_t level = 0; level <= m->levels; level++) {
+        to[level] = next;
+        for (int32_t i = 0; i < m->merges && level < m->levels; i++)
+            if (m->at[i] == level) to[m->levels + 1 + next++] = m->pair[i];
+    }
+    return m->levels + 1 + next;
+}
+
+static int32_t write_splits(const writer *w, es_cuda_attn_split *split, int32_t *schedule)
+{
+    merging m = {.count = 0};
+    int32_t place[64], used = 0;
     for (int32_t b = 0; b < w->head->blocks; b++) {
         const es_cuda_attn_block *block = &w->block[b];
         if (block->first.from == block->first.to) continue;
         for (int32_t i = block->next - 1; i < block->last; i++) {
             const es_cuda_attn_piece *piece = i < block->next ? &block->first : &w->more[i];
-            if (piece->part == 0) index++;
-            if (piece->split >= 0)
-                list_nodes(&split[piece->split], piece, item[index].partitions, w->loose, place + piece->node);
+            if (piece->split < 0) continue;
+            es_cuda_attn_split *s = &split[piece->split];
+            if (piece->part == 0) {
+                *s = (es_cuda_attn_split){.kv_head = piece->kv_head,
+                                          .first_row = piece->first_row,
+                                          .tokens = piece->tokens,
+                                          .parts = piece->parts,
+                                          .node = piece->node,
+                                          .schedule = used};
+                m.count = m.nodes = m.merges = m.levels = 0;
+            }
+            const int32_t count = w->loose ? 1 : cover(piece->from, piece->to, place);
+            if (w->loose) place[0] = piece->part * 32;
+            for (int32_t n = 0; n < count; n++) add_node(&m, place[n]);
+            if (piece->part < piece->parts - 1) continue;
+            s->nodes = m.nodes;
+            used += write_schedule(&m, schedule + used);
+            s->levels = m.levels;
         }
     }
+    return used;
 }
 
 /* Shows every block the pages of its first partition. */
@@ -204,6 +241,14 @@ static void carry_pages(const writer *w, const int32_t *pages)
         for (int32_t i = begin / page; i <= (end - 1) / page; i++)
             block->page[i - begin / page] = pages[piece->first_page + i];
     }
+}
+
+/* Few nodes are worth more than shares of one size: reading is shared by all, merging is not. */
+static int64_t choose_unit(int64_t cost, int32_t blocks)
+{
+    int64_t unit = 1;
+    while (unit < 8 && 16 * unit * blocks <= 9 * cost) unit *= 2; /* a unit is at most about a share */
+    return unit;
 }
 
 size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans,
@@ -226,21 +271,24 @@ size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_at
     writer w = {
         .head = head,
         .block = (es_cuda_attn_block *)(head + 1),
-
-        .unit = unit < 0 ? -unit : unit,
         .loose = unit < 0,
         .list = {.items = items, .stride = sizeof *items, .count = count, .cost = cost, .workers = blocks}
     };
     w.more = (es_cuda_attn_piece *)(w.block + blocks);
-    memset(w.block, 0, (size_t)blocks * sizeof *w.block);
-
-    int32_t worker = 0, index = 0;
-    for (cursor c = {shape, span, spans, 0, 0, 0}; next_item(&c, &piece); index++)
-        worker = share_item(&w, worker, index, &piece);
-    head->more = w.pieces, head->splits = w.splits, head->nodes = w.nodes;
+    w.unit = unit < 0 ? -unit : unit;
+    if (w.unit == ES_CUDA_ATTN_AUTO) w.unit = choose_unit(cost, blocks);
+    for (;; w.unit *= 2) { /* coarser cuts make fewer nodes */
+        w.splits = w.pieces = w.nodes = w.most = 0;
+        memset(w.block, 0, (size_t)blocks * sizeof *w.block);
+        int32_t worker = 0, index = 0;
+        for (cursor c = {shape, span, spans, 0, 0, 0}; next_item(&c, &piece); index++)
+            worker = share_item(&w, worker, index, &piece);
+        if (w.most <= ES_CUDA_ATTN_MOST_NODES && w.nodes <= blocks * ES_CUDA_ATTN_BLOCK_NODES) break;
+    }
+    head->more = w.pieces, head->splits = w.splits, head->nodes = w.nodes, head->unit = (int32_t)w.unit;
     es_cuda_attn_split *split = (es_cuda_attn_split *)(w.more + w.pieces);
-    int32_t *place = (int32_t *)(split + w.splits);
-    write_splits(&w, split, place);
+    int32_t *schedule = (int32_t *)(split + w.splits);
+    schedule += write_splits(&w, split, schedule);
     carry_pages(&w, pages);
-    return (size_t)((char *)(place + w.nodes) - (char *)plan);
+    return (size_t)((char *)schedule - (char *)plan);
 }

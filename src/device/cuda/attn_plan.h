@@ -27,15 +27,16 @@ extern "C" {
 #define ES_CUDA_BOTH
 #endif
 
-#define ES_CUDA_ATTN_PARTITION 128 /* keys of a leaf */
-#define ES_CUDA_ATTN_TILE      64  /* keys that share one new maximum; two tiles a leaf */
-#define ES_CUDA_ATTN_GROUPS    32  /* subtrees that finish an item side by side */
+#define ES_CUDA_ATTN_PARTITION   128 /* keys of a leaf */
+#define ES_CUDA_ATTN_TILE        64  /* keys that share one new maximum; two tiles a leaf */
+#define ES_CUDA_ATTN_BLOCK_NODES 16  /* of all items, for each block, at most */
+#define ES_CUDA_ATTN_MOST_NODES  448 /* of one item: its finish has a slice of each in shared memory */
 
 /** What one layer's attention looks like, and how many query rows an item may hold. */
 typedef struct es_cuda_attn_shape {
     int32_t query_heads, kv_heads, head_dim;
     int32_t page;     /**< tokens of a page: a multiple of 16 */
-    int32_t row_tile; /**< query rows (tokens · heads of one KV head) of an item: 8 for decoding, 16 or 32 for more tokens */
+    int32_t row_tile; /**< query rows (tokens · heads of one KV head) of an item: 8 for decoding, 32 for more tokens */
 } es_cuda_attn_shape;
 
 /** One sequence's rows in the step. */
@@ -66,22 +67,24 @@ typedef struct es_cuda_attn_block {
     int32_t unused[2];
 } es_cuda_attn_block;
 
-/** An item that several blocks share. */
+/** An item that several blocks share. Its merges stand in the plan's schedule: levels + 1 places where each level's merges
+ * begin, then nodes − 1 merges as left + right · 65536 (nodes counted from the item's first, the result takes the left one's
+ * place). Merges of one level do not touch each other; together they are the tree. */
 typedef struct es_cuda_attn_split {
     int32_t kv_head, first_row, tokens;
-    int32_t parts;                          /**< pieces that publish */
-    int32_t group[ES_CUDA_ATTN_GROUPS + 1]; /**< nodes of subtree g: slots [group[g], group[g + 1]) */
-    int32_t top;                            /**< height of a subtree's root */
-    int32_t unused[2];
+    int32_t parts;       /**< pieces that publish */
+    int32_t node, nodes; /**< its slots */
+    int32_t levels;
+    int32_t schedule; /**< where its part of the schedule begins */
 } es_cuda_attn_split;
 
-/** How a plan begins. Behind it: es_cuda_attn_block[blocks], es_cuda_attn_piece more[], es_cuda_attn_split[splits], and for
- * every node its place in the tree: start · 32 + height. */
+/** How a plan begins. Behind it: es_cuda_attn_block[blocks], es_cuda_attn_piece more[], es_cuda_attn_split[splits], and the
+ *  schedule. */
 typedef struct es_cuda_attn_plan {
     int32_t blocks, more, splits, nodes;
     int32_t row_tile, page;
     int32_t units; /**< partitions of all items */
-    int32_t unused;
+    int32_t unit;  /**< on multiples of so many partitions the cuts fall: as asked for, or more */
 } es_cuda_attn_plan;
 
 /** Ceilings of everything a plan may be asked for. */
@@ -102,14 +105,18 @@ ES_CUDA_BOTH static inline int32_t es_cuda_attn_channel(int32_t head_dim, bool b
 int64_t es_cuda_attn_items(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
 /** Bytes that the largest plan takes. */
 size_t es_cuda_attn_plan_bytes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
-/** Nodes that the largest plan publishes: bounded by blocks and the tree's height, whatever the number of keys. */
+/** Nodes that the largest plan publishes: bounded by blocks, whatever the number of keys. */
 int64_t es_cuda_attn_nodes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
 
+/** Let the planner choose where cuts may fall. */
+#define ES_CUDA_ATTN_AUTO INT32_MAX
+
 /** Write a plan. `pages`: the step's block tables on the host, or NULL (then a block's first copies wait for them). `unit`:
- * cuts fall on multiples of so many partitions (a power of two); 0: items are never split (V1); negative: as its absolute
- * value, but every piece publishes one node, for loose merging. `scratch` holds es_cuda_attn_items() es_plan_item's, `plan`
- * es_cuda_attn_plan_bytes(). Returns the bytes written, or 0 when the shape is impossible: heads that don't divide, a group
- * that is larger than row_tile, a page that is no multiple of 16, a span without rows. */
+ * cuts fall on multiples of so many partitions (a power of two), or of more where an item would have too many nodes; 0: items
+ * are never split (V1); ES_CUDA_ATTN_AUTO; negative: as its absolute value, but every piece publishes one node, for loose
+ * merging. `scratch` holds es_cuda_attn_items() es_plan_item's, `plan` es_cuda_attn_plan_bytes(). Returns the bytes written,
+ * or 0 when the shape is impossible: heads that don't divide, a group that is larger than row_tile, a page that is no multiple
+ * of 16, a span without rows. */
 size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans,
                                const int32_t *pages, int32_t blocks, int32_t unit, void *scratch, void *plan);
 

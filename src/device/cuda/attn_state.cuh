@@ -18,23 +18,24 @@ typedef struct es_attn_args {
     float *out;
     uint16_t *out16;
     int64_t out16_stride;
-    float *node_o;     /* [nodes][row_tile][head_dim] */
-    float2 *node_ml;   /* [nodes][row_tile][slices]: each reader has its own */
-    float *stack;      /* [blocks][heights][...]: what waits for its right sibling, private to a block */
-    int32_t *counter;  /* [blocks][2] pieces about to be visible, pieces done with the finish */
+    float *nodes;     /* [nodes][row_tile][slices][ES_ATTN_RECORD] */
+    float *stack;     /* [blocks][heights][...]: what waits for its right sibling, private to a block */
+    int32_t *counter; /* [blocks][2] pieces about to be visible, pieces done with the finish */
     int32_t query_heads, kv_heads, group, head_dim, page, row_tile, heights;
-    int32_t box;       /* rows of a copy: they lie side by side in a page */
+    int32_t box; /* rows of a copy: they lie side by side in a page */
     int32_t stages;
-    int32_t near;      /* heights of the stack that fit into shared memory, the lowest ones */
+    int32_t near; /* heights of the stack that fit into shared memory, the lowest ones */
     bool q_bf16, once, fused;
 } es_attn_args;
 
-/* Channels of a task of the finish, and how many of them make a row. */
-#define ES_ATTN_TASK 32
+/* A node's row is cut into slices of 32 channels, and each travels with its own m and l: so every word has one reader. A
+ * record: 32 channels of o, m, l, and two words of nothing. */
+#define ES_ATTN_SLICE  32
+#define ES_ATTN_RECORD (ES_ATTN_SLICE + 4)
 
 static inline __host__ __device__ int32_t es_attn_slices(int32_t head_dim)
 {
-    return (head_dim + ES_ATTN_TASK - 1) / ES_ATTN_TASK;
+    return (head_dim + ES_ATTN_SLICE - 1) / ES_ATTN_SLICE;
 }
 
 /* Floats of one height of a block's stack: o, m and l of every row. */
@@ -51,8 +52,8 @@ static __device__ __forceinline__ int64_t es_attn_query_row(const es_attn_args &
 }
 
 /* Writes o / l · σ(gate) of one channel. */
-static __device__ __forceinline__ void es_attn_write(const es_attn_args &a, int32_t kv_head, int32_t first_row, int row, int channel,
-                                                     float o, float inverse)
+static __device__ __forceinline__ void es_attn_write(const es_attn_args &a, int32_t kv_head, int32_t first_row, int row,
+                                                     int channel, float o, float inverse)
 {
     const int64_t r = first_row + row / a.group, head = kv_head * a.group + row % a.group;
     float value = __fmul_rn(o, inverse);
@@ -61,13 +62,26 @@ static __device__ __forceinline__ void es_attn_write(const es_attn_args &a, int3
     if (a.out16) ((__nv_bfloat16 *)a.out16)[r * a.out16_stride + head * a.head_dim + channel] = __float2bfloat16_rn(value);
 }
 
+/* Four channels at once. */
+static __device__ __forceinline__ void es_attn_write_four(const es_attn_args &a, int32_t kv_head, int32_t first_row, int row,
+                                                          int channel, float4 o, float inverse)
+{
+    es_attn_write(a, kv_head, first_row, row, channel, o.x, inverse);
+    es_attn_write(a, kv_head, first_row, row, channel + 1, o.y, inverse);
+    es_attn_write(a, kv_head, first_row, row, channel + 2, o.z, inverse);
+    es_attn_write(a, kv_head, first_row, row, channel + 3, o.w, inverse);
+}
+
 /* Piece i of a block; false after the last one. */
 static __device__ __forceinline__ bool es_attn_piece_at(const es_attn_args &a, int i, es_cuda_attn_piece &piece)
 {
     const es_cuda_attn_block *blocks = (const es_cuda_attn_block *)(a.plan + 1), *block = &blocks[blockIdx.x];
-    if (i == 0) piece = block->first;
-    else if (block->next + i - 1 < block->last) piece = ((const es_cuda_attn_piece *)(blocks + gridDim.x))[block->next + i - 1];
-    else return false;
+    if (i == 0)
+        piece = block->first;
+    else if (block->next + i - 1 < block->last)
+        piece = ((const es_cuda_attn_piece *)(blocks + gridDim.x))[block->next + i - 1];
+    else
+        return false;
     return piece.from < piece.to;
 }
 
@@ -79,6 +93,12 @@ static __device__ __forceinline__ void es_attn_leave(float *at, float value)
 {
     const uint32_t bits = __float_as_uint(value) == ES_ATTN_NOTHING ? 0x7FFFFFFFu : __float_as_uint(value);
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(bits) : "memory");
+}
+
+/* Where a record begins. */
+static __device__ __forceinline__ float *es_attn_record(const es_attn_args &a, int64_t slot, int row, int slice)
+{
+    return a.nodes + ((slot * a.row_tile + row) * es_attn_slices(a.head_dim) + slice) * ES_ATTN_RECORD;
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* attn_tile.cuh: the tuned kernel: one producer that keeps tiles of keys and values in flight, and four or eight warps that fold.
+/* attn_tile.cuh: the tuned kernel: one producer that keeps tiles of keys and values in flight, and four or eight warps that
+ * fold.
  *
  * Everything is transposed, keys (or channels) along the 16 rows of the matrix instruction and query rows along its 8 columns:
  * one read of K and V serves all query heads of a group, and one row costs what eight do.
@@ -16,13 +17,12 @@
 #define ES_ATTN_P_STRIDE 272 /* bytes of a row of weights in shared memory: 128 bf16 and a shift by one bank in eight */
 
 /* What a kernel is made for: head size, query rows in eights, warps that fold, kind of copies, whether merging is loose. */
-template <int D_, int NT_, int WARPS_, bool BULK_, bool LOOSE_>
-struct es_attn_kind {
+template <int D_, int NT_, int WARPS_, bool BULK_, bool LOOSE_> struct es_attn_kind {
     static constexpr int D = D_, NT = NT_, WARPS = WARPS_;
     static constexpr bool BULK = BULK_, LOOSE = LOOSE_, PAIR = D <= 128 && NT == 1; /* PAIR: two blocks on a multiprocessor */
     static constexpr int FOLDERS = WARPS * 32, PRODUCERS = BULK ? 32 : 128, THREADS = FOLDERS + PRODUCERS;
-    static constexpr int MT = D / 16 / WARPS;       /* channels of a warp, in sixteens */
-    static constexpr int KEYS = 8 / WARPS;          /* keys of a warp, in sixteens */
+    static constexpr int MT = D / 16 / WARPS;              /* channels of a warp, in sixteens */
+    static constexpr int KEYS = 8 / WARPS;                 /* keys of a warp, in sixteens */
     static constexpr int TILE = ES_CUDA_ATTN_TILE * D * 2; /* bytes */
     static constexpr int EXTRA = NT * 8 * ES_ATTN_P_STRIDE + 8 * NT * 8 * (int)sizeof(float) /* weights, maxima */
                                  + 2 * (int)sizeof(es_cuda_attn_split);
@@ -33,9 +33,9 @@ struct es_attn_kind {
 typedef struct es_attn_shared {
     uint32_t base, full, empty; /* addresses: stages, barriers */
     char *weights;
-    float *maxima;              /* [8 sixteens of keys][rows] */
-    es_cuda_attn_split *split;  /* [2] what the finish must know, read early */
-    float *near;                /* the stack's low heights */
+    float *maxima;             /* [8 sixteens of keys][rows] */
+    es_cuda_attn_split *split; /* [2] what the finish must know, read early */
+    float *near;               /* the stack's low heights */
 } es_attn_shared;
 
 /* Which stage is next, and in which round of the ring. */
@@ -50,22 +50,21 @@ static __device__ __forceinline__ void es_attn_advance(es_attn_ring &ring)
 }
 
 /* A node of the tree as the folding threads hold it. */
-template <class K>
-struct es_attn_node {
+template <class K> struct es_attn_node {
     float o[K::MT][K::NT][4];
     float m[K::NT][2], l[K::NT][2];
 };
 
 /* ---- the producer ---- */
 
-/* Page numbers of a piece's copies, 32 at a time, one a lane, and the next 32 on their way: a block table read under load takes as
- * long as several copies. Copy i brings positions [i · box, (i + 1) · box). The plan carries along the pages of a block's first
- * partition, so that its first copies need not wait for the table. */
+/* Page numbers of a piece's copies, 32 at a time, one a lane, and the next 32 on their way: a block table read under load
+ * takes as long as several copies. Copy i brings positions [i · box, (i + 1) · box). The plan carries along the pages of a
+ * block's first partition, so that its first copies need not wait for the table. */
 typedef struct es_attn_pages {
     const int32_t *pages;
-    int base, last;                /* copy of lane 0; copies that anybody needs end before `last` */
+    int base, last; /* copy of lane 0; copies that anybody needs end before `last` */
     int32_t now, next, carried;
-    int carried_from, carried_to;  /* copies */
+    int carried_from, carried_to; /* copies */
 } es_attn_pages;
 
 static __device__ __forceinline__ int32_t es_attn_look_up(const es_attn_args &a, const es_attn_pages &table, int copy)
@@ -73,10 +72,10 @@ static __device__ __forceinline__ int32_t es_attn_look_up(const es_attn_args &a,
     return copy < table.last ? table.pages[(int64_t)copy * a.box / a.page] : 0;
 }
 
-static __device__ __forceinline__ es_attn_pages es_attn_open_table(const es_attn_args &a, const es_cuda_attn_piece &piece, bool first)
+static __device__ __forceinline__ es_attn_pages es_attn_open_table(const es_attn_args &a, const es_cuda_attn_piece &piece,
+                                                                   bool first, int32_t carried)
 {
     const int lane = threadIdx.x & 31, keys = piece.start + piece.tokens, end = piece.to * ES_CUDA_ATTN_PARTITION;
-    const es_cuda_attn_block *block = (const es_cuda_attn_block *)(a.plan + 1) + blockIdx.x;
     es_attn_pages table;
     table.pages = a.pages + piece.first_page;
     table.base = piece.from * ES_CUDA_ATTN_PARTITION / a.box;
@@ -85,17 +84,18 @@ static __device__ __forceinline__ es_attn_pages es_attn_open_table(const es_attn
     table.carried = 0;
     if (first) {
         const int index = (table.base + lane) * a.box / a.page - piece.from * ES_CUDA_ATTN_PARTITION / a.page;
-        if (lane < ES_CUDA_ATTN_PARTITION / a.box) table.carried = block->page[index];
-        if (block->page[0] >= 0) table.carried_to += ES_CUDA_ATTN_PARTITION / a.box;
+        table.carried = __shfl_sync(0xffffffffu, carried, index & 31);
+        if (__shfl_sync(0xffffffffu, carried, 0) >= 0) table.carried_to += ES_CUDA_ATTN_PARTITION / a.box;
     }
     table.now = es_attn_look_up(a, table, table.base + lane);
     table.next = es_attn_look_up(a, table, table.base + 32 + lane);
     return table;
 }
 
-/* The row of the cache, in units of head_dim elements, where a copy begins. The whole warp asks, for copies that do not fall. */
-static __device__ __forceinline__ int64_t es_attn_copy_row(const es_attn_args &a, const es_cuda_attn_piece &piece, es_attn_pages &table,
-                                                           int copy)
+/* The row of the cache, in units of head_dim elements, where a copy begins. The whole warp asks, for copies that do not fall.
+ */
+static __device__ __forceinline__ int64_t es_attn_copy_row(const es_attn_args &a, const es_cuda_attn_piece &piece,
+                                                           es_attn_pages &table, int copy)
 {
     if (copy >= table.base + 32) {
         table.base += 32;
@@ -109,10 +109,11 @@ static __device__ __forceinline__ int64_t es_attn_copy_row(const es_attn_args &a
 /* Bulk copies: a stage is one, two or four of them. */
 template <class K>
 static __device__ __forceinline__ void es_attn_produce_bulk(const es_attn_args &a, const es_cuda_attn_piece &piece, bool first,
-                                                            const es_attn_shared &s, es_attn_ring &ring, uint64_t policy)
+                                                            int32_t carried, const es_attn_shared &s, es_attn_ring &ring,
+                                                            uint64_t policy)
 {
     const int lane = threadIdx.x & 31, bytes = a.box * K::D * 2, copies = ES_CUDA_ATTN_TILE / a.box;
-    es_attn_pages table = es_attn_open_table(a, piece, first);
+    es_attn_pages table = es_attn_open_table(a, piece, first, carried);
     for (int p = piece.from; p < piece.to; p++) {
         int64_t row[2][4]; /* of each tile's copies; only the first `copies` are there */
         const int begin = p * ES_CUDA_ATTN_PARTITION / a.box;
@@ -125,12 +126,15 @@ static __device__ __forceinline__ void es_attn_produce_bulk(const es_attn_args &
             const uint32_t full = s.full + ring.stage * 8, to = s.base + ring.stage * K::TILE;
             es_barrier_wait(s.empty + ring.stage * 8, ring.parity ^ 1);
             if (lane == 0) {
-                if (there > 0) es_barrier_expect(full, (uint32_t)(there * bytes));
-                else es_barrier_arrive(full);
+                if (there > 0)
+                    es_barrier_expect(full, (uint32_t)(there * bytes));
+                else
+                    es_barrier_arrive(full);
 #pragma unroll
                 for (int c = 0; c < 4; c++)
                     if (c < there)
-                        es_copy_bulk(to + c * bytes, (const char *)(i < 2 ? a.k : a.v) + row[i % 2][c] * K::D * 2, bytes, full, policy);
+                        es_copy_bulk(to + c * bytes, (const char *)(i < 2 ? a.k : a.v) + row[i % 2][c] * K::D * 2, bytes, full,
+                                     policy);
             }
             __syncwarp();
             es_attn_advance(ring);
@@ -141,10 +145,10 @@ static __device__ __forceinline__ void es_attn_produce_bulk(const es_attn_args &
 /* 16-byte copies by 128 threads; each of the four warps looks pages up for itself. */
 template <class K>
 static __device__ __forceinline__ void es_attn_produce_16(const es_attn_args &a, const es_cuda_attn_piece &piece, bool first,
-                                                          const es_attn_shared &s, es_attn_ring &ring)
+                                                          int32_t carried, const es_attn_shared &s, es_attn_ring &ring)
 {
     const int tid = threadIdx.x - K::FOLDERS, bytes = a.box * K::D * 2, copies = ES_CUDA_ATTN_TILE / a.box;
-    es_attn_pages table = es_attn_open_table(a, piece, first);
+    es_attn_pages table = es_attn_open_table(a, piece, first, carried);
     for (int p = piece.from; p < piece.to; p++) {
         int64_t row[2][4];
         const int begin = p * ES_CUDA_ATTN_PARTITION / a.box;
@@ -171,8 +175,7 @@ static __device__ __forceinline__ void es_attn_produce_16(const es_attn_args &a,
 
 /* ---- the folding warps ---- */
 
-template <class K>
-static __device__ __forceinline__ void es_attn_meet(void)
+template <class K> static __device__ __forceinline__ void es_attn_meet(void)
 {
     asm volatile("bar.sync 1, %0;" ::"n"(K::FOLDERS) : "memory");
 }
@@ -186,33 +189,32 @@ static __device__ __forceinline__ void es_attn_load_queries(const es_attn_args &
 #pragma unroll
     for (int nt = 0; nt < K::NT; nt++) {
         const int64_t row = es_attn_query_row(a, piece, nt * 8 + g);
+        if (row < 0) {
 #pragma unroll
-        for (int ks = 0; ks < K::D / 16; ks++)
+            for (int i = 0; i < K::D / 8; i++) q[nt][i / 2][i % 2] = 0;
+        } else if (a.q_bf16) {
+            const uint32_t *from = (const uint32_t *)((const __nv_bfloat16 *)a.q + row) + t;
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int64_t at = row + ks * 16 + half * 8 + 2 * t;
-                if (row < 0) q[nt][ks][half] = 0;
-                else if (a.q_bf16) q[nt][ks][half] = *(const uint32_t *)((const __nv_bfloat16 *)a.q + at);
-                else {
-                    const float2 two = *(const float2 *)((const float *)a.q + at);
-                    q[nt][ks][half] = es_attn_pair(two.x, two.y);
-                }
-            }
+            for (int i = 0; i < K::D / 8; i++) q[nt][i / 2][i % 2] = from[i * 4];
+        } else {
+            const float2 *from = (const float2 *)((const float *)a.q + row) + t;
+#pragma unroll
+            for (int i = 0; i < K::D / 8; i++) q[nt][i / 2][i % 2] = es_attn_pair(from[i * 4].x, from[i * 4].y);
+        }
     }
 }
 
 /* The byte of a row's 16-byte chunk in a stage: as in the cache, chunks stand permuted by their row. */
-template <class K>
-static __device__ __forceinline__ uint32_t es_attn_chunk(int row, int chunk)
+template <class K> static __device__ __forceinline__ uint32_t es_attn_chunk(int row, int chunk)
 {
     return row * K::D * 2 + (chunk ^ (row & 7)) * 16;
 }
 
 /* Scores of this warp's keys: Sᵀ, 16 keys a sixteen. Keys that a row does not see get −inf. */
 template <class K>
-static __device__ __forceinline__ void es_attn_scores(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_shared &s,
-                                                      const es_attn_ring (&ring)[2], const uint32_t (&q)[K::NT][K::D / 16][2],
-                                                      int p, float (&score)[K::KEYS][K::NT][4])
+static __device__ __forceinline__ void
+es_attn_scores(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_shared &s, const es_attn_ring (&ring)[2],
+               const uint32_t (&q)[K::NT][K::D / 16][2], int p, float (&score)[K::KEYS][K::NT][4])
 {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = lane & 15;
 #pragma unroll
@@ -308,8 +310,8 @@ static __device__ __forceinline__ void es_attn_clear_values(const es_attn_args &
 
 /* Oᵀ and l over the keys of one tile. */
 template <class K>
-static __device__ __forceinline__ void es_attn_add_tile(const es_attn_args &a, const es_attn_shared &s, const es_attn_ring &at, int tile,
-                                                        es_attn_node<K> &node, float (&l)[K::NT][4])
+static __device__ __forceinline__ void es_attn_add_tile(const es_attn_args &a, const es_attn_shared &s, const es_attn_ring &at,
+                                                        int tile, es_attn_node<K> &node, float (&l)[K::NT][4])
 {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     const uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
@@ -338,8 +340,7 @@ static __device__ __forceinline__ void es_attn_add_tile(const es_attn_args &a, c
     if (lane == 0) es_barrier_arrive(s.empty + at.stage * 8);
 }
 
-template <class K>
-static __device__ __forceinline__ void es_attn_clear(es_attn_node<K> &node)
+template <class K> static __device__ __forceinline__ void es_attn_clear(es_attn_node<K> &node)
 {
 #pragma unroll
     for (int nt = 0; nt < K::NT; nt++) {
@@ -354,10 +355,9 @@ static __device__ __forceinline__ void es_attn_clear(es_attn_node<K> &node)
 
 /* Folds one partition into `node`: an empty one, for a leaf. Takes four stages of the ring: K, K, V, V. */
 template <class K>
-static __device__ __forceinline__ void es_attn_fold_partition(const es_attn_args &a, const es_cuda_attn_piece &piece,
-                                                              const es_attn_shared &s, es_attn_ring &ring,
-                                                              const uint32_t (&q)[K::NT][K::D / 16][2], int p, char *stages,
-                                                              es_attn_node<K> &node)
+static __device__ __forceinline__ void
+es_attn_fold_partition(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_shared &s, es_attn_ring &ring,
+                       const uint32_t (&q)[K::NT][K::D / 16][2], int p, char *stages, es_attn_node<K> &node)
 {
     es_attn_ring keys[2], values[2];
     for (int tile = 0; tile < 2; tile++) keys[tile] = ring, es_attn_advance(ring);
@@ -419,10 +419,9 @@ static __device__ __forceinline__ void es_attn_merge_nodes(const es_attn_node<K>
 
 /* ---- what waits for its right sibling ---- */
 
-/* A block's stack: at most one node of each height. The lowest stays in registers where there are some left (few rows), the next
- * ones in shared memory, and what is left in the workspace. */
-template <class K>
-struct es_attn_stack {
+/* A block's stack: at most one node of each height. The lowest stays in registers where there are some left (few rows), the
+ * next ones in shared memory, and what is left in the workspace. */
+template <class K> struct es_attn_stack {
     es_attn_node<K> leaf;
     float *near, *far;
     uint32_t have;
@@ -433,7 +432,8 @@ static __device__ __forceinline__ float *es_attn_stack_at(const es_attn_args &a,
 {
     const int above = K::NT == 1 ? height - 1 : height;
     return (above < a.near ? stack.near + above * (K::NODE / 4)
-                           : stack.far + (int64_t)height * es_attn_stack_floats(a.row_tile, K::D)) + threadIdx.x;
+                           : stack.far + (int64_t)height * es_attn_stack_floats(a.row_tile, K::D)) +
+           threadIdx.x;
 }
 
 template <class K>
@@ -485,7 +485,7 @@ template <class K>
 static __device__ __forceinline__ void es_attn_publish(const es_attn_args &a, const es_cuda_attn_piece &piece, int slot,
                                                        const es_attn_node<K> &node)
 {
-    constexpr int SLICES = K::D / ES_ATTN_TASK;
+    constexpr int SLICES = K::D / ES_ATTN_SLICE;
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
 #pragma unroll
     for (int nt = 0; nt < K::NT; nt++)
@@ -493,16 +493,18 @@ static __device__ __forceinline__ void es_attn_publish(const es_attn_args &a, co
         for (int c = 0; c < 2; c++) {
             const int row = nt * 8 + 2 * t + c;
             if (row >= piece.tokens * a.group) continue;
-            const int64_t at = (int64_t)slot * a.row_tile + row;
+            float *at = a.nodes + ((int64_t)slot * a.row_tile + row) * (SLICES * ES_ATTN_RECORD);
             if (warp == 0 && g < SLICES) {
-                es_attn_leave(&a.node_ml[at * SLICES + g].x, node.m[nt][c]);
-                es_attn_leave(&a.node_ml[at * SLICES + g].y, node.l[nt][c]);
+                es_attn_leave(at + g * ES_ATTN_RECORD + ES_ATTN_SLICE, node.m[nt][c]);
+                es_attn_leave(at + g * ES_ATTN_RECORD + ES_ATTN_SLICE + 1, node.l[nt][c]);
             }
 #pragma unroll
             for (int mt = 0; mt < K::MT; mt++)
 #pragma unroll
-                for (int j = c; j < 4; j += 2)
-                    es_attn_leave(a.node_o + at * K::D + (warp * K::MT + mt) * 16 + g + j / 2 * 8, node.o[mt][nt][j]);
+                for (int j = c; j < 4; j += 2) {
+                    const int channel = (warp * K::MT + mt) * 16 + g + j / 2 * 8;
+                    es_attn_leave(at + channel / ES_ATTN_SLICE * ES_ATTN_RECORD + channel % ES_ATTN_SLICE, node.o[mt][nt][j]);
+                }
         }
 }
 
@@ -521,16 +523,16 @@ static __device__ __forceinline__ void es_attn_write_item(const es_attn_args &a,
             const float inverse = es_attn_inverse(node.l[nt][j % 2]);
 #pragma unroll
             for (int mt = 0; mt < K::MT; mt++)
-                es_attn_write(a, piece.kv_head, piece.first_row, row, (warp * K::MT + mt) * 16 + g + j / 2 * 8, node.o[mt][nt][j],
-                              inverse);
+                es_attn_write(a, piece.kv_head, piece.first_row, row, (warp * K::MT + mt) * 16 + g + j / 2 * 8,
+                              node.o[mt][nt][j], inverse);
         }
 }
 
-/* Pushes the node of partition p: as in a binary counter it merges with its left siblings, then waits, or is published when its
- * left sibling lies before the piece. */
+/* Pushes the node of partition p: as in a binary counter it merges with its left siblings, then waits, or is published when
+ * its left sibling lies before the piece. */
 template <class K>
-static __device__ __forceinline__ void es_attn_push(const es_attn_args &a, const es_cuda_attn_piece &piece, es_attn_stack<K> &stack,
-                                                    int p, es_attn_node<K> &node, int &slot)
+static __device__ __forceinline__ void es_attn_push(const es_attn_args &a, const es_cuda_attn_piece &piece,
+                                                    es_attn_stack<K> &stack, int p, es_attn_node<K> &node, int &slot)
 {
     int height = 0;
     for (; (p >> height) & 1; height++) {
@@ -569,7 +571,8 @@ static __device__ __forceinline__ void es_attn_close_piece(const es_attn_args &a
 
 template <class K>
 static __device__ __forceinline__ void es_attn_fold_piece(const es_attn_args &a, const es_cuda_attn_piece &piece,
-                                                          const es_attn_shared &s, es_attn_ring &ring, char *stages, int &splits)
+                                                          const es_attn_shared &s, es_attn_ring &ring, char *stages,
+                                                          int &splits)
 {
     constexpr int WORDS = sizeof(es_cuda_attn_split) / 4;
     const bool shared = piece.split >= 0 && a.fused;
@@ -590,9 +593,12 @@ static __device__ __forceinline__ void es_attn_fold_piece(const es_attn_args &a,
         es_attn_push<K>(a, piece, stack, p, node, slot);
         es_attn_clear<K>(node);
     }
-    if (!K::LOOSE) es_attn_close_piece<K>(a, piece, stack, slot);
-    else if (piece.split >= 0) es_attn_publish<K>(a, piece, slot, node);
-    else es_attn_write_item<K>(a, piece, node);
+    if (!K::LOOSE)
+        es_attn_close_piece<K>(a, piece, stack, slot);
+    else if (piece.split >= 0)
+        es_attn_publish<K>(a, piece, slot, node);
+    else
+        es_attn_write_item<K>(a, piece, node);
     if (shared) {
         if (threadIdx.x < WORDS) ((int32_t *)&s.split[splits])[threadIdx.x] = word;
         splits++;
@@ -604,7 +610,8 @@ static __device__ __forceinline__ void es_attn_fold_piece(const es_attn_args &a,
 /* The blocks that shared an item finish it together, about when the last of them has published. */
 template <class K>
 static __device__ __forceinline__ void es_attn_finish_piece(const es_attn_args &a, const es_cuda_attn_piece &piece,
-                                                            const es_cuda_attn_split &split, const int32_t *place, char *scratch)
+                                                            const es_cuda_attn_split &split, const int32_t *schedule,
+                                                            char *scratch)
 {
     int32_t *counter = a.counter + piece.split * 2;
     if (threadIdx.x == 0) {
@@ -613,15 +620,24 @@ static __device__ __forceinline__ void es_attn_finish_piece(const es_attn_args &
         while (published < piece.parts);
     }
     es_attn_meet<K>();
-    es_attn_finish_tasks<K::FOLDERS, K::LOOSE, K::PAIR>(a, split, place, piece.part, piece.parts, scratch);
-    if (threadIdx.x == 0 && atomicAdd(counter + 1, 1) == piece.parts - 1) counter[0] = counter[1] = 0; /* for the next launch */
+    es_attn_finish_tasks<K::FOLDERS>(a, split, schedule, piece.part, piece.parts, scratch);
+    if (threadIdx.x == 0 && atomicAdd(counter + 1, 1) == piece.parts - 1)
+        counter[0] = counter[1] = 0; /* for the next launch */
 }
 
-template <class K>
-static __global__ void __launch_bounds__(K::THREADS, K::PAIR ? 2 : 1) es_attn_kernel(const __grid_constant__ es_attn_args a)
+/* Each kernel is compiled for the card it is for: sm_80 has no bulk copies, sm_90 is better served by them (measuring builds
+ * try). */
+template <class K> static constexpr __device__ bool es_attn_is_for(int arch)
 {
-#if __CUDA_ARCH__ >= 800 /* and each way of copying where it is wanted: sm_80 has no bulk copies, sm_90 is better served by them */
-    if (K::BULK && __CUDA_ARCH__ < 900) return;
+#ifdef ES_CUDA_MEASURE
+    return arch >= (K::BULK ? 900 : 800);
+#else
+    return K::BULK ? arch >= 900 : arch >= 800 && arch < 900;
+#endif
+}
+
+template <class K> static __device__ __forceinline__ void es_attn_run(const es_attn_args &a)
+{
     extern __shared__ __align__(1024) char memory[];
     es_attn_shared s;
     const int stages = a.stages;
@@ -634,7 +650,8 @@ static __global__ void __launch_bounds__(K::THREADS, K::PAIR ? 2 : 1) es_attn_ke
     es_wait_for_previous();
     es_let_next_start();
     es_cuda_attn_piece piece;
-    bool more = es_attn_piece_at(a, 0, piece); /* on its way while the barriers are made */
+    const int32_t carried = ((const es_cuda_attn_block *)(a.plan + 1))[blockIdx.x].page[threadIdx.x & 7];
+    bool more = es_attn_piece_at(a, 0, piece); /* both on their way while the barriers are made */
     if (threadIdx.x == K::FOLDERS) {
         for (int i = 0; i < stages; i++) {
             es_barrier_init(s.full + i * 8, K::BULK ? 1 : K::PRODUCERS);
@@ -647,17 +664,26 @@ static __global__ void __launch_bounds__(K::THREADS, K::PAIR ? 2 : 1) es_attn_ke
     if (threadIdx.x >= K::FOLDERS) {
         const uint64_t policy = es_policy_once(a.once);
         for (int i = 0; more; more = es_attn_piece_at(a, ++i, piece))
-            if (K::BULK) es_attn_produce_bulk<K>(a, piece, i == 0, s, ring, policy);
-            else es_attn_produce_16<K>(a, piece, i == 0, s, ring);
+            if constexpr (K::BULK)
+                es_attn_produce_bulk<K>(a, piece, i == 0, carried, s, ring, policy);
+            else
+                es_attn_produce_16<K>(a, piece, i == 0, carried, s, ring);
         return;
     }
-    const int32_t *place = es_attn_places(a.plan);
+    const int32_t *schedule = es_attn_schedule(a.plan);
     int splits = 0;
     for (int i = 0; more; more = es_attn_piece_at(a, ++i, piece)) es_attn_fold_piece<K>(a, piece, s, ring, memory, splits);
     if (splits == 0) return;
     splits = 0;
     for (int i = 0; es_attn_piece_at(a, i, piece); i++)
-        if (piece.split >= 0) es_attn_finish_piece<K>(a, piece, s.split[splits++], place, memory);
+        if (piece.split >= 0) es_attn_finish_piece<K>(a, piece, s.split[splits++], schedule, memory);
+}
+
+template <class K>
+static __global__ void __launch_bounds__(K::THREADS, K::PAIR ? 2 : 1) es_attn_kernel(const __grid_constant__ es_attn_args a)
+{
+#ifdef __CUDA_ARCH__
+    if constexpr (es_attn_is_for<K>(__CUDA_ARCH__)) es_attn_run<K>(a);
 #endif
 }
 

@@ -130,6 +130,7 @@ typedef struct es_cuda_attending {
     es_cuda_attn_span *span; /**< of the current step */
     int32_t spans;
     void *scratch, *host, *plan; /**< the plan: pinned on the host, and on the device */
+    void *workspace;             /**< partial results */
     size_t room;
 } es_cuda_attending;
 
@@ -141,7 +142,6 @@ typedef struct es_cuda {
     bool tensor_cores; /**< bfloat16 matrix instructions are there */
     bool tuned_attention;
     es_cuda_attending attending[ES_CUDA_ATTENDS];
-    void *attend_workspace;
     bool no_graphs; /**< ES_CUDA_GRAPHS=0: every step is launched, for debuggers */
     cudaStream_t stream;
     es_buffer *imported;
