@@ -111,10 +111,11 @@ static es_cuda_matrix matrix_of(preparing *p, const es_weight *w)
 
 /* --- shadows --- */
 
-static int32_t find_shadow(const es_cuda *cuda, const float *of)
+/* The shadow of an activation that is so many columns wide; layers of different widths share some. */
+static int32_t find_shadow(const es_cuda *cuda, const float *of, int64_t width)
 {
     for (int i = 0; i < cuda->shadows; i++)
-        if (cuda->shadow[i].of == of) return i;
+        if (cuda->shadow[i].of == of && cuda->shadow[i].width == width) return i;
     return -1;
 }
 
@@ -122,11 +123,7 @@ static int32_t find_shadow(const es_cuda *cuda, const float *of)
 static es_status add_shadow(es_cuda *cuda, es_slice x, int64_t x_stride, int64_t columns)
 {
     const float *of = es_cuda_floats(x);
-    const int32_t known = find_shadow(cuda, of);
-    if (known >= 0 && cuda->shadow[known].width == columns) return ES_OK;
-    if (known >= 0)
-        return es_cuda_fail(ES_INTERNAL, "an activation is read as %lld and as %lld columns", (long long)columns,
-                            (long long)cuda->shadow[known].width);
+    if (find_shadow(cuda, of, columns) >= 0) return ES_OK;
     if (cuda->shadows == ES_CUDA_SHADOWS) return es_cuda_fail(ES_INTERNAL, "more than %d inputs of products", ES_CUDA_SHADOWS);
     es_cuda_shadow s = {of, NULL, columns, es_cuda_padded(columns)};
     const int64_t rows = (int64_t)((x.buffer->bytes - x.offset) / sizeof(float)) / x_stride;
@@ -159,24 +156,26 @@ static es_status collect_shadows(es_cuda *cuda, const es_program *program)
     return ES_OK;
 }
 
-/* The shadow that a launch writing `out` fills, or −1. */
-static int32_t fills(preparing *p, es_slice out)
-{
-    const int32_t s = find_shadow(p->cuda, es_cuda_floats(out));
-    if (s >= 0) p->fresh[s] = true;
-    return s;
-}
-
+/* Whoever writes an activation makes all its shadows stale. */
 static void spoils(preparing *p, es_slice out)
 {
-    const int32_t s = find_shadow(p->cuda, es_cuda_floats(out));
-    if (s >= 0) p->fresh[s] = false;
+    for (int i = 0; i < p->cuda->shadows; i++)
+        if (p->cuda->shadow[i].of == es_cuda_floats(out)) p->fresh[i] = false;
+}
+
+/* The shadow that a launch writing `width` columns of `out` fills, or −1. */
+static int32_t fills(preparing *p, es_slice out, int64_t width)
+{
+    const int32_t s = find_shadow(p->cuda, es_cuda_floats(out), width);
+    spoils(p, out);
+    if (s >= 0) p->fresh[s] = true;
+    return s;
 }
 
 static void need_shadow(preparing *p, es_slice x, int64_t x_stride, int64_t width, bool outputs_only, int32_t per_row,
                         es_cuda_product *product)
 {
-    const int32_t s = find_shadow(p->cuda, es_cuda_floats(x));
+    const int32_t s = find_shadow(p->cuda, es_cuda_floats(x), width);
     if (!p->fresh[s])
         add(p, (es_cuda_launch){.kind = LAUNCH_SHADOW,
                                 .product = {.x = es_cuda_floats(x)},
@@ -248,7 +247,7 @@ static bool add_swiglu(preparing *p, es_cuda_product *product, const es_op *next
     if (rest.parts) add_product(p, &rest, false, per_row, -1);
     product->parts = 2;
     product->swiglu = true;
-    const int32_t s = fills(p, next->as.swiglu.out);
+    const int32_t s = fills(p, next->as.swiglu.out, next->as.swiglu.width);
     if (s >= 0) product->part[0].shadow = p->cuda->shadow[s].data, product->part[0].shadow_stride = p->cuda->shadow[s].stride;
     add(p, (es_cuda_launch){
                .kind = LAUNCH_PRODUCT, .product = *product, .first = 0, .parts = 2, .per_row = per_row, .shadow = -1});
@@ -341,16 +340,19 @@ static bool add_op(preparing *p, const es_op *op, const es_op *next)
         break;
     case ES_OP_RMSNORM:
         launch.outputs_only = op->as.rmsnorm.outputs_only;
-        launch.shadow = fills(p, op->as.rmsnorm.out);
+        launch.shadow = fills(p, op->as.rmsnorm.out, op->as.rmsnorm.width);
         break;
-    case ES_OP_SWIGLU: launch.shadow = fills(p, op->as.swiglu.out); break;
+    case ES_OP_SWIGLU: launch.shadow = fills(p, op->as.swiglu.out, op->as.swiglu.width); break;
     case ES_OP_ATTN:
-        launch.shadow = fills(p, op->as.attn.out);
+        launch.shadow = fills(p, op->as.attn.out, (int64_t)op->as.attn.shape.query_heads * op->as.attn.shape.head_dim);
         prepare_attention(p, op, &launch);
         break;
     case ES_OP_ATTN_MERGE: return false; /* ES_OP_ATTN leaves nothing to it */
     case ES_OP_DELTA_SCAN: spoils(p, op->as.delta_scan.out); break;
-    case ES_OP_DELTA_FINISH: launch.shadow = fills(p, op->as.delta_finish.out); break;
+    case ES_OP_DELTA_FINISH:
+        launch.shadow = fills(p, op->as.delta_finish.out,
+                              (int64_t)op->as.delta_finish.shape.value_heads * op->as.delta_finish.shape.value_dim);
+        break;
     case ES_OP_MOE_COMBINE: spoils(p, op->as.moe_combine.x); break;
     case ES_OP_ROPE_TABLE:
     case ES_OP_ATTN_PREPARE:
