@@ -351,7 +351,7 @@ es_status es_schema_put(es_schema_run *run, const json_t *schema, es_text *body)
     char address[32];
     snprintf(address, sizeof address, "%p", (const void *)schema);
     const json_t *known = json_is_object(schema) ? json_object_get(run->rules, address) : NULL;
-    int number;
+    int number = 0;
     if (known) {
         es_schema_put_name(run, (int)json_integer_value(known), body);
         return ES_OK;
