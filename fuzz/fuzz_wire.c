@@ -42,7 +42,9 @@ static bool write_again(const es_wire_message *m, es_text *out)
 {
     switch (m->kind) {
     case ES_WIRE_SUBMIT: return es_wire_put_submit(out, m->key, &m->request);
-    case ES_WIRE_CANCEL: return es_wire_put_cancel(out, m->key);
+    case ES_WIRE_CANCEL:
+    case ES_WIRE_PAUSE:
+    case ES_WIRE_RESUME: return es_wire_put_key(out, m->kind, m->key);
     case ES_WIRE_HELLO: return es_wire_put_hello(out, &m->hello);
     case ES_WIRE_FAILED: return es_wire_put_failed(out, m->failed.status, m->failed.message);
     case ES_WIRE_EVENT: return es_wire_put_event(out, &m->event);

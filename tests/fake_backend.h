@@ -19,7 +19,7 @@
 enum { FAKE_MAX = 512 };
 
 typedef struct fake_request {
-    bool live, cancelled;
+    bool live, cancelled, paused;
     uint64_t key;
     int64_t prompt, most, made;
     bool ignore_eos, logprobs;
@@ -40,6 +40,7 @@ typedef struct fake_backend {
     fake_request requests[FAKE_MAX];
     es_engine_stats stats;
     int stats_asked; /* how often */
+    int pauses;      /* how often a request was */
 } fake_backend;
 
 static const es_backend_info *fake_info(void *self)
@@ -130,7 +131,7 @@ static es_status fake_submit(void *self, uint64_t key, const es_request *request
     pthread_mutex_lock(&fake->lock);
     for (int i = 0; i < fake->capacity; i++) {
         if (fake->requests[i].live) continue;
-        fake->requests[i] = (fake_request){true, false, key, (int64_t)request->prompt_count, request->max_tokens, 0,
+        fake->requests[i] = (fake_request){true, false, false, key, (int64_t)request->prompt_count, request->max_tokens, 0,
                                            request->ignore_eos, request->logprobs, request->top_logprobs, fake_script(request)};
         fake->stats.running++;
         status = ES_OK;
@@ -146,6 +147,16 @@ static void fake_cancel(void *self, uint64_t key)
     pthread_mutex_lock(&fake->lock);
     for (int i = 0; i < FAKE_MAX; i++)
         if (fake->requests[i].live && fake->requests[i].key == key) fake->requests[i].cancelled = true;
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static void fake_pause(void *self, uint64_t key, bool paused)
+{
+    fake_backend *fake = self;
+    pthread_mutex_lock(&fake->lock);
+    for (int i = 0; i < FAKE_MAX; i++)
+        if (fake->requests[i].live && fake->requests[i].key == key) fake->requests[i].paused = paused;
+    if (paused) fake->pauses++;
     pthread_mutex_unlock(&fake->lock);
 }
 
@@ -179,6 +190,7 @@ static void fake_step(fake_backend *fake, fake_request *r)
     const char letter = (char)token;
     const es_token_logprob top[2] = {{token, -0.25f}, {'z', -1.5f}};
     if (r->cancelled) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_CANCELLED);
+    else if (r->paused) return;
     else if (fake->fail_after && r->made >= fake->fail_after) fake_end(fake, r, ES_EVENT_ERROR, ES_FINISH_STOP);
     else if (r->most >= 0 && r->made >= r->most) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_LENGTH);
     else if (r->script ? !token : !r->ignore_eos && r->made == 26) fake_end(fake, r, ES_EVENT_DONE, ES_FINISH_STOP);
@@ -218,7 +230,7 @@ static es_backend fake_open(fake_backend *fake)
         .step_microseconds = 200, .capacity = FAKE_MAX};
     pthread_mutex_init(&fake->lock, NULL);
     return (es_backend){fake, fake_info, fake_render, fake_encode, fake_piece, fake_listen, fake_submit, fake_cancel,
-                        fake_stats, NULL};
+                        fake_stats, fake_pause, NULL};
 }
 
 static inline void fake_start(fake_backend *fake)

@@ -197,6 +197,10 @@ es_status es_request_check(const es_model *model, int64_t context, const es_requ
 es_status es_engine_submit(es_engine *engine, const es_request *request, uint64_t *id);
 /** Stop a request within one step; its event still comes. Unknown or finished numbers are fine. */
 void es_engine_cancel(es_engine *engine, uint64_t id);
+/** Stop working on a request for a while: it gives up its place within one step, keeps what it has computed as long as nobody
+ *  needs the room, and goes on with the same bits when `paused` is false again. For whoever cannot take more events now. Unknown
+ *  or finished numbers are fine. */
+void es_engine_pause(es_engine *engine, uint64_t id, bool paused);
 /** Wait until a request has ended. Not from a callback. */
 void es_engine_wait(es_engine *engine, uint64_t id);
 

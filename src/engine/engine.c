@@ -216,12 +216,30 @@ static void take_mail(es_engine *engine)
 static bool wait_for_work(es_engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
-    while (!engine->stop && !engine->mail && !engine->waiting && engine->running_count == 0 && !es_saves_due(&engine->saves))
+    while (!engine->stop && !engine->mail && !engine->recall && !engine->waiting && engine->running_count == 0 &&
+           !es_saves_due(&engine->saves))
         pthread_cond_wait(&engine->wake, &engine->lock);
+    engine->recall = false;
     take_mail(engine);
     const bool go_on = !engine->stop;
     pthread_mutex_unlock(&engine->lock);
     return go_on;
+}
+
+/* Of a list of those without a place. `tail`: where the list's end is noted, or NULL. */
+static void end_cancelled_of(es_engine *engine, es_sequence **list, es_sequence ***tail, bool all)
+{
+    for (es_sequence **at = list; *at;) {
+        es_sequence *s = *at;
+        if (!all && !atomic_load(&s->cancelled)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        if (!*at && tail) *tail = at;
+        atomic_fetch_sub(&engine->counters.waiting, 1);
+        es_engine_finish(engine, s, ES_FINISH_CANCELLED, NULL);
+    }
 }
 
 static void end_cancelled(es_engine *engine, bool all)
@@ -233,17 +251,8 @@ static void end_cancelled(es_engine *engine, bool all)
         else
             i++;
     }
-    for (es_sequence **at = &engine->waiting; *at;) {
-        es_sequence *s = *at;
-        if (!all && !atomic_load(&s->cancelled)) {
-            at = &s->next;
-            continue;
-        }
-        *at = s->next;
-        if (!*at) engine->waiting_tail = at;
-        atomic_fetch_sub(&engine->counters.waiting, 1);
-        es_engine_finish(engine, s, ES_FINISH_CANCELLED, NULL);
-    }
+    end_cancelled_of(engine, &engine->waiting, &engine->waiting_tail, all);
+    end_cancelled_of(engine, &engine->set_aside, NULL, all);
 }
 
 static void *engine_main(void *argument)
@@ -251,6 +260,7 @@ static void *engine_main(void *argument)
     es_engine *engine = argument;
     while (wait_for_work(engine)) {
         end_cancelled(engine, false);
+        es_engine_set_aside(engine);
         es_engine_make_room(engine);
         if (engine->running_count) es_engine_step(engine);
         es_saves_step(&engine->saves, engine->running_count == 0);
@@ -361,11 +371,28 @@ static es_sequence *find_live(const es_engine *engine, uint64_t id)
     return NULL;
 }
 
+/* Needs the lock. Wakes the engine even if all that it has is set aside. */
+static void recall(es_engine *engine)
+{
+    engine->recall = true;
+    pthread_cond_signal(&engine->wake);
+}
+
 void es_engine_cancel(es_engine *engine, uint64_t id)
 {
     pthread_mutex_lock(&engine->lock);
     es_sequence *s = find_live(engine, id);
     if (s) atomic_store(&s->cancelled, true);
+    recall(engine);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void es_engine_pause(es_engine *engine, uint64_t id, bool paused)
+{
+    pthread_mutex_lock(&engine->lock);
+    es_sequence *s = find_live(engine, id);
+    if (s) atomic_store(&s->asked_to_pause, paused);
+    recall(engine);
     pthread_mutex_unlock(&engine->lock);
 }
 

@@ -55,6 +55,7 @@ struct es_engine {
     es_sequence **running;      /**< [parallel], oldest first */
     int32_t running_count;
     es_sequence *waiting, **waiting_tail; /**< admitted in order */
+    es_sequence *set_aside;               /**< paused by es_engine_pause(), without a place */
     int32_t *step_tokens, *output_rows;   /**< [rows] */
     es_sequence **output_owner;           /**< [rows] */
     es_span *spans;                       /**< [parallel] */
@@ -69,12 +70,15 @@ struct es_engine {
     int32_t live_count, live_capacity;
     uint64_t next_id;
     bool stop;
+    bool recall;                          /**< one that is set aside may be cancelled, or go on */
     pthread_t thread;
     bool started;
 };
 
 /** Before each step: let in who waits and fits, give pages to those that grow, move out or pause who must make room. room.c. */
 void es_engine_make_room(es_engine *engine);
+/** Move out, and keep out of the queue, whoever was asked to pause; put back into it whoever may go on. */
+void es_engine_set_aside(es_engine *engine);
 /** Give back a sequence's pages and slot; what it has computed should have been kept before. */
 void es_engine_release_memory(es_engine *engine, es_sequence *sequence);
 /** Set the counters of pages and states. */

@@ -80,7 +80,7 @@ void es_engine_wait_again(es_engine *engine, es_sequence *s)
     atomic_fetch_add(&engine->counters.waiting, 1);
 }
 
-static void move_out(es_engine *engine, es_sequence *s)
+static void give_up_place(es_engine *engine, es_sequence *s)
 {
     es_engine_keep(engine, s);
     es_engine_release_memory(engine, s);
@@ -88,7 +88,50 @@ static void move_out(es_engine *engine, es_sequence *s)
     s->computed = 0;
     s->moves++;
     atomic_fetch_add(&engine->counters.preemptions, 1);
+}
+
+static void move_out(es_engine *engine, es_sequence *s)
+{
+    give_up_place(engine, s);
     es_engine_wait_again(engine, s);
+}
+
+static void put_aside(es_engine *engine, es_sequence *s)
+{
+    s->next = engine->set_aside;
+    engine->set_aside = s;
+}
+
+/* Whoever is set aside counts as waiting, and keeps its number: it comes back in front of all that came after it. */
+void es_engine_set_aside(es_engine *engine)
+{
+    for (es_sequence **at = &engine->set_aside; *at;) {
+        es_sequence *s = *at;
+        if (atomic_load(&s->asked_to_pause)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        atomic_fetch_sub(&engine->counters.waiting, 1);
+        es_engine_wait_again(engine, s);
+    }
+    for (es_sequence **at = &engine->waiting; *at;) {
+        es_sequence *s = *at;
+        if (!atomic_load(&s->asked_to_pause)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        if (!*at) engine->waiting_tail = at;
+        put_aside(engine, s);
+    }
+    for (int32_t i = engine->running_count - 1; i >= 0; i--) {
+        es_sequence *s = engine->running[i];
+        if (!atomic_load(&s->asked_to_pause)) continue;
+        give_up_place(engine, s);
+        atomic_fetch_add(&engine->counters.waiting, 1);
+        put_aside(engine, s);
+    }
 }
 
 /* The first of the waiting gets a place, among the running in order of age. False: its memory is not there after all. */

@@ -36,6 +36,7 @@ typedef struct es_sequence {
     int64_t logits_next;       /**< the next position whose logits the caller gets */
     int64_t stop_at[ES_SEQUENCE_STOPS]; /**< prompt positions where the state is worth keeping, ascending; 0: none */
     _Atomic bool cancelled;
+    _Atomic bool asked_to_pause; /**< es_engine_pause() */
 
     es_grammar *grammar;       /**< owned; NULL: any text will do. See constraint.h */
     size_t after_seen;         /**< bytes of request.grammar_after that the answer ends with */

@@ -352,6 +352,13 @@ static void on_progress(es_answer *answer, size_t index, const es_event *event)
     answer->shape->progress(answer, index, event);
 }
 
+void es_answer_pause(es_answer *answer, bool paused)
+{
+    const es_backend *backend = answer->api->backend;
+    for (size_t i = 0; i < answer->choice_count && backend->pause; i++)
+        if (!answer->choices[i].ended) backend->pause(backend->self, es_answer_key(answer, i), paused);
+}
+
 void es_answer_keep_alive(es_answer *answer, uint64_t most)
 {
     if (!answer->connection || !answer->choices || es_metrics_now(answer->metrics) - answer->sent < most) return;

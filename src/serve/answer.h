@@ -88,6 +88,8 @@ void es_answer_reply(es_answer *answer, const json_t *json);
 void es_answer_event(es_answer *answer, const es_event *event);
 void es_answer_fail(es_answer *answer, const es_api_error *error);
 void es_answer_abandon(es_answer *answer);
+/** The client does not keep up with what it is sent, or does again: the backend pauses its work. */
+void es_answer_pause(es_answer *answer, bool paused);
 /** Send a sign of life when nothing was sent for `most` nanoseconds: a comment into a stream, white space where the call asked
  *  for a heartbeat. */
 void es_answer_keep_alive(es_answer *answer, uint64_t most);

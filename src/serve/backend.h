@@ -45,6 +45,8 @@ typedef struct es_backend {
     /** As es_engine_cancel(), by key. */
     void (*cancel)(void *self, uint64_t key);
     es_engine_stats (*stats)(void *self);
+    /** As es_engine_pause(), by key. NULL: it cannot. */
+    void (*pause)(void *self, uint64_t key, bool paused);
     /** NULL: it is always up. While it is down, submit says ES_UNAVAILABLE. */
     es_backend_health (*health)(void *self);
 } es_backend;

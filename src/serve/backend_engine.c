@@ -92,15 +92,28 @@ static es_status submit(void *self, uint64_t key, const es_request *request)
     return ES_OK;
 }
 
+/* The engine's number of a request; 0: it knows none. */
+static uint64_t number_of(engine_backend *backend, uint64_t key)
+{
+    pthread_mutex_lock(&backend->lock);
+    const entry *found = *find_link(backend, key);
+    const uint64_t id = found && found->numbered ? found->id : 0;
+    pthread_mutex_unlock(&backend->lock);
+    return id;
+}
+
 static void cancel(void *self, uint64_t key)
 {
     engine_backend *backend = self;
-    pthread_mutex_lock(&backend->lock);
-    const entry *found = *find_link(backend, key);
-    const bool known = found && found->numbered;
-    const uint64_t id = known ? found->id : 0;
-    pthread_mutex_unlock(&backend->lock);
-    if (known) es_engine_cancel(backend->engine, id);
+    const uint64_t id = number_of(backend, key);
+    if (id) es_engine_cancel(backend->engine, id);
+}
+
+static void pause_request(void *self, uint64_t key, bool paused)
+{
+    engine_backend *backend = self;
+    const uint64_t id = number_of(backend, key);
+    if (id) es_engine_pause(backend->engine, id, paused);
 }
 
 static es_engine_stats get_stats(void *self)
@@ -122,6 +135,7 @@ es_status es_backend_open_engine(const es_model *model, es_engine *engine, es_ba
     out->submit = submit;
     out->cancel = cancel;
     out->stats = get_stats;
+    out->pause = pause_request;
     return ES_OK;
 }
 

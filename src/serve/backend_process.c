@@ -161,16 +161,25 @@ static es_status submit(void *self, uint64_t key, const es_request *request)
     return status;
 }
 
-static void cancel(void *self, uint64_t key)
+/* Without memory for so few bytes the request goes on as it did: nobody is hurt. */
+static void send_key(process *p, es_wire_kind kind, uint64_t key)
 {
-    process *p = self;
     pthread_mutex_lock(&p->lock);
     if (*find_link(p, key)) {
-        /* without memory for so few bytes it runs to its end, and nobody hears */
-        es_wire_put_cancel(es_channel_begin(&p->channel), key);
+        es_wire_put_key(es_channel_begin(&p->channel), kind, key);
         es_channel_end(&p->channel);
     }
     pthread_mutex_unlock(&p->lock);
+}
+
+static void cancel(void *self, uint64_t key)
+{
+    send_key(self, ES_WIRE_CANCEL, key);
+}
+
+static void pause_request(void *self, uint64_t key, bool paused)
+{
+    send_key(self, paused ? ES_WIRE_PAUSE : ES_WIRE_RESUME, key);
 }
 
 static es_engine_stats get_stats(void *self)
@@ -486,7 +495,8 @@ es_status es_backend_open_process(const es_process_options *options, es_engine_i
         return status;
     }
     *info = p->engine;
-    *backend = (es_backend){p, get_info, render, encode, piece, listen_to, submit, cancel, get_stats, get_health};
+    *backend =
+        (es_backend){p, get_info, render, encode, piece, listen_to, submit, cancel, get_stats, pause_request, get_health};
     return ES_OK;
 }
 

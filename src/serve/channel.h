@@ -1,6 +1,6 @@
 /* channel.h: messages (wire.h) over a local socket, by a thread that never waits for the other end.
  *
- *   es_wire_put_cancel(es_channel_begin(&channel), key);       // any thread
+ *   es_wire_put_key(es_channel_begin(&channel), ES_WIRE_CANCEL, key);       // any thread
  *   es_channel_end(&channel);
  *   ...
  *   while (es_channel_turn(&channel, 100)) ...                 // the channel's thread

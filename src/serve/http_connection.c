@@ -37,6 +37,7 @@ struct es_http_connection {
     bool streamed;        /* the reply comes in pieces ... */
     bool chunked;         /* ... framed as chunks */
     bool keep;            /* the connection outlives this reply */
+    bool slow;            /* the service knows that the reader does not keep up */
     bool processing;      /* process() is on the stack */
     bool head_started;    /* the head's deadline is running */
     bool flushed;         /* CLOSING: everything was sent, only listening still */
@@ -198,7 +199,7 @@ static void reply_complete(es_http_connection *c)
     }
     es_http_parser_reset(&c->parser);
     count_body(c, 0);
-    c->replying = c->streamed = c->head_started = false;
+    c->replying = c->streamed = c->head_started = c->slow = false;
     c->state = READING;
     set_timer(c, c->group->settings.idle_seconds);
     process(c);
@@ -232,6 +233,14 @@ void es_http_stream_begin(es_http_connection *c, int status, const char *type)
                           : "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
 }
 
+static void tell_slow(es_http_connection *c, bool slow)
+{
+    const es_http_service *service = &c->group->service;
+    if (c->slow == slow) return;
+    c->slow = slow;
+    if (service->on_slow) service->on_slow(service->self, c, slow);
+}
+
 void es_http_stream_write(es_http_connection *c, const char *data, size_t bytes)
 {
     if (c->state != BUSY || !c->streamed || bytes == 0) return;
@@ -243,6 +252,7 @@ void es_http_stream_write(es_http_connection *c, const char *data, size_t bytes)
     if (c->chunked) evbuffer_add_printf(out, "%zx\r\n", bytes);
     evbuffer_add(out, data, bytes);
     if (c->chunked) evbuffer_add(out, "\r\n", 2);
+    if (evbuffer_get_length(out) > c->group->settings.output_limit / 4) tell_slow(c, true);
 }
 
 void es_http_stream_end(es_http_connection *c)
@@ -339,6 +349,7 @@ static void on_readable(struct bufferevent *stream, void *self)
 static void on_written(struct bufferevent *stream, void *self)
 {
     es_http_connection *c = self;
+    if (c->state == BUSY && evbuffer_get_length(output_of(c)) == 0) tell_slow(c, false);
     if (c->state == READING) {
         process(c);
         if (c->state == READING && c->ended && evbuffer_get_length(output_of(c)) == 0) doom(c);

@@ -24,7 +24,7 @@ typedef struct es_http_settings {
     size_t head_limit;     /**< request line and headers */
     size_t body_limit;     /**< one request's body */
     size_t bodies_limit;   /**< bodies of all requests together */
-    size_t output_limit;   /**< answer bytes that wait for a slow reader */
+    size_t output_limit;   /**< answer bytes that wait for a slow reader; on_slow() is called at a quarter of them */
     double idle_seconds;   /**< between two requests */
     double head_seconds;   /**< from a request's first byte to the end of its headers */
     double body_seconds;   /**< for the body, on top of its bytes at `body_rate` */
@@ -41,6 +41,8 @@ typedef struct es_http_service {
     void (*on_request)(void *self, es_http_connection *connection);
     /** The client left before its reply was complete. */
     void (*on_gone)(void *self, es_http_connection *connection);
+    /** More of a reply waits than a reader that keeps up would leave (`slow`), or all of it has been taken again. */
+    void (*on_slow)(void *self, es_http_connection *connection, bool slow);
     /** The connection is no more; always the last call. */
     void (*on_closed)(void *self, es_http_connection *connection);
     /** The text of a refusal that the HTTP layer itself decides on: appends a JSON body to `out`. */

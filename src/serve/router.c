@@ -175,6 +175,13 @@ static void on_gone(void *self, es_http_connection *connection)
     es_server_drop_answer(self, answer);
 }
 
+static void on_slow(void *self, es_http_connection *connection, bool slow)
+{
+    (void)self;
+    es_answer *answer = es_http_get_user(connection);
+    if (answer) es_answer_pause(answer, slow);
+}
+
 static void on_closed(void *self, es_http_connection *connection)
 {
     (void)connection;
@@ -195,5 +202,5 @@ static void error_body(void *self, int status, const char *reason, es_text *out)
 
 es_http_service es_server_service(es_server *server)
 {
-    return (es_http_service){server, on_head, on_request, on_gone, on_closed, error_body};
+    return (es_http_service){server, on_head, on_request, on_gone, on_slow, on_closed, error_body};
 }

@@ -240,11 +240,11 @@ bool es_wire_put_submit(es_text *out, uint64_t key, const es_request *request)
     return end(out, start, ES_WIRE_SUBMIT);
 }
 
-bool es_wire_put_cancel(es_text *out, uint64_t key)
+bool es_wire_put_key(es_text *out, es_wire_kind kind, uint64_t key)
 {
     const size_t start = begin(out);
     put_number(out, key);
-    return end(out, start, ES_WIRE_CANCEL);
+    return end(out, start, kind);
 }
 
 bool es_wire_put_event(es_text *out, const es_event *event)
@@ -392,7 +392,9 @@ static void take_body(reader *r, es_wire_message *m)
         take_struct(r, &m->key, FIELDS(key_fields));
         take_struct(r, &m->request, FIELDS(request_fields));
         break;
-    case ES_WIRE_CANCEL: take_struct(r, &m->key, FIELDS(key_fields)); break;
+    case ES_WIRE_CANCEL:
+    case ES_WIRE_PAUSE:
+    case ES_WIRE_RESUME: take_struct(r, &m->key, FIELDS(key_fields)); break;
     case ES_WIRE_HELLO:
         m->hello = (es_wire_hello){.engine = empty_info};
         take_struct(r, &m->hello, FIELDS(hello_fields));

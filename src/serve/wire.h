@@ -25,6 +25,8 @@ enum { ES_WIRE_MOST = 64 << 20, ES_WIRE_STRINGS = 64 };
 typedef enum es_wire_kind {
     ES_WIRE_SUBMIT = 1, /**< to the engine: `key`, `request` */
     ES_WIRE_CANCEL,     /**< to the engine: `key` */
+    ES_WIRE_PAUSE,      /**< to the engine: `key` */
+    ES_WIRE_RESUME,     /**< to the engine: `key` */
     ES_WIRE_HELLO,      /**< from the engine, first: `hello` */
     ES_WIRE_FAILED,     /**< from the engine, in place of a hello: `failed` */
     ES_WIRE_EVENT,      /**< from the engine: `event`, whose request is the key */
@@ -59,7 +61,8 @@ typedef struct es_wire_message {
 
 /* Append one message. False when memory is short or the message would pass ES_WIRE_MOST: `out` is as it was. */
 bool es_wire_put_submit(es_text *out, uint64_t key, const es_request *request);
-bool es_wire_put_cancel(es_text *out, uint64_t key);
+/** `kind`: one of those that are only about a key. */
+bool es_wire_put_key(es_text *out, es_wire_kind kind, uint64_t key);
 bool es_wire_put_event(es_text *out, const es_event *event);
 bool es_wire_put_stats(es_text *out, const es_engine_stats *stats);
 bool es_wire_put_hello(es_text *out, const es_wire_hello *hello);

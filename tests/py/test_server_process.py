@@ -202,10 +202,10 @@ def the_engine_goes_with_its_front_end():
         assert wait_for(lambda: not is_alive(engine))
         server.process.wait()
         server.process.returncode = 0
-    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+    for number in signal.SIGINT, signal.SIGHUP:
         with Faulty() as server:
             engine = server.engine()
-            crowd = Crowd(server, [dict(LONG, max_tokens=200, stream=i % 2 == 0) for i in range(3)])
+            crowd = Crowd(server, [dict(LONG, max_tokens=100, stream=i % 2 == 0) for i in range(3)])
             assert wait_for(lambda: health(server)[1]["running"] > 0 or not crowd.threads[0].is_alive())
             os.killpg(server.process.pid, number) # as a terminal would: both get it
             assert [o[0] for o in crowd.join()] == ["whole"] * 3
@@ -213,12 +213,16 @@ def the_engine_goes_with_its_front_end():
 
 
 def a_full_queue_turns_away_before_anything_is_sent():
-    with Faulty("--queue", "3") as server:
-        crowd = Crowd(server, [dict(LONG, max_tokens=300, stream=i % 2 == 0) for i in range(16)])
+    with Faulty("--queue", "3", "--step-budget", "0.001") as server: # which no step can keep: one line tells of it
+        crowd = Crowd(server, [dict(LONG, max_tokens=120, stream=i % 2 == 0) for i in range(16)])
         crowd.join()
         assert crowd.count("whole") >= 5 and crowd.count("refused") >= 1 and crowd.count("failed") == 0
         assert all(o[1] == 429 for o in crowd.outcomes if o[0] == "refused")
         agree(server, [crowd])
+        with open(server.errors, encoding="utf8") as file:
+            told = re.findall(r"a step took \d+ ms, \d+ times its budget of 0 ms: \d sequences, \d+ rows \(\d+ of prompts\), depth \d+",
+                              file.read())
+        assert len(told) >= 1, told
 
 
 def who_waits_hears_something():

@@ -193,8 +193,8 @@ def clients_that_vanish_at_every_stage_leave_nothing_behind():
         assert server.wait_until(lambda h: h["requests"] == 0 and h["running"] == 0 and h["connections"] == 1)
 
 
-def a_stalled_reader_is_dropped_and_others_are_not():
-    with fake_server("step_us=10", "context=100000000", "output_limit=1000000") as server:
+def a_stalled_reader_is_paused_then_dropped_and_others_are_not():
+    with fake_server("step_us=10", "context=100000000", "output_limit=1000000", "write_seconds=1", "processes=2") as server:
         body = json.dumps({"messages": HELLO, "stream": True, "ignore_eos": True, "max_tokens": 10_000_000}).encode()
         with server.connect() as stalled:
             stalled.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
@@ -278,6 +278,6 @@ if __name__ == "__main__":
                  eight_clients_at_once_get_whole_answers, a_closed_stream_stops_its_generation,
                  a_full_engine_turns_clients_away_and_every_request_ends_once, a_thousand_idle_connections_disturb_nobody,
                  large_bodies_are_refused_politely, nonsense_gets_an_answer_and_harms_nobody,
-                 clients_that_vanish_at_every_stage_leave_nothing_behind, a_stalled_reader_is_dropped_and_others_are_not,
+                 clients_that_vanish_at_every_stage_leave_nothing_behind, a_stalled_reader_is_paused_then_dropped_and_others_are_not,
                  sigterm_under_load_loses_nothing, sigterm_tells_whom_it_cannot_wait_for, a_second_signal_ends_it_at_once,
                  curl_is_served_too])

@@ -2,7 +2,7 @@
  * protocol that need no model.
  *
  *   fake_server [step_us=200] [capacity=512] [grace=30] [strict=0] [context=4096] [output_limit=4194304] [tools=auto] [reasoning=auto]
- *               [keep_alive=10] [processes=1]
+ *               [write_seconds=60] [keep_alive=10] [processes=1]
  *
  * Prints its address; ends on SIGTERM as the real one does. With processes=2 the engine lives in a process of its own. */
 #include <inttypes.h>
@@ -48,6 +48,7 @@ int main(int argc, char **argv)
         if (sscanf(argv[i], "capacity=%d", &fake.capacity) == 1) continue;
         if (sscanf(argv[i], "context=%" SCNd64, &fake.info.context) == 1) continue;
         if (sscanf(argv[i], "output_limit=%zu", &options.http.output_limit) == 1) continue;
+        if (sscanf(argv[i], "write_seconds=%lf", &options.http.write_seconds) == 1) continue;
         if (sscanf(argv[i], "grace=%lf", &grace) == 1) options.grace = grace;
         else if (sscanf(argv[i], "strict=%d", &strict) == 1) options.strict = strict != 0;
         else if (sscanf(argv[i], "tools=%31s", tools) == 1) options.tool_parser = tools;

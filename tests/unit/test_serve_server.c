@@ -320,10 +320,19 @@ static bool has_cancelled_one(void)
     return stats().cancelled == 1;
 }
 
-static void a_reader_that_stalls_is_dropped_alone(void **state)
+static bool has_paused_one(void)
+{
+    pthread_mutex_lock(&now.fake.lock);
+    const bool paused = now.fake.pauses == 1;
+    pthread_mutex_unlock(&now.fake.lock);
+    return paused;
+}
+
+static void a_reader_that_stalls_is_paused_then_dropped_alone(void **state)
 {
     (void)state;
-    now.options.http.output_limit = 1 << 20; /* more than all that the reader will ever get */
+    now.options.http.output_limit = 4 << 20; /* a quarter is more than all that the reader will ever get */
+    now.options.http.write_seconds = 1;
     now.fake.step_microseconds = 20;
     now.fake.info.context = 1 << 30;
     start();
@@ -334,9 +343,33 @@ static void a_reader_that_stalls_is_dropped_alone(void **state)
     char *reply = receive(reader, NULL);
     assert_int_equal(count(reply, "data: {"), 2002);
     free(reply);
+    assert_true(wait_for(has_paused_one, 20));
     assert_true(wait_for(has_cancelled_one, 20));
     close(stalled);
     close(reader);
+}
+
+/* One that reads on after a pause gets the rest, whole. */
+static void a_reader_that_comes_back_misses_nothing(void **state)
+{
+    (void)state;
+    now.options.http.output_limit = 1 << 20;
+    now.fake.step_microseconds = 20;
+    now.fake.info.context = 1 << 30;
+    start();
+    const int fd = connect_with(4096);
+    send_post(fd, "/v1/completions", "Connection: close\r\n",
+              "{\"prompt\":\"x\",\"ignore_eos\":true,\"stream\":true,\"max_tokens\":30000}");
+    assert_true(wait_for(has_paused_one, 20));
+    const uint64_t made = stats().completion_tokens;
+    usleep(50000);
+    assert_true(stats().completion_tokens <= made + 1);
+    char *reply = receive(fd, NULL);
+    assert_int_equal(count(reply, "\"text\":\"a\""), 1154); /* 26 into 30,000, and one more */
+    assert_int_equal(count(reply, "\"text\":\"z\""), 1153);
+    expect(reply, "data: [DONE]");
+    free(reply);
+    close(fd);
 }
 
 static void strangers_are_refused_before_their_body(void **state)
@@ -579,7 +612,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(completions_repeat_their_prompt_when_asked_to, prepare, finish),
         cmocka_unit_test_setup_teardown(many_streams_at_once_are_all_whole, prepare, finish),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_stops_its_work, prepare, finish),
-        cmocka_unit_test_setup_teardown(a_reader_that_stalls_is_dropped_alone, prepare, finish),
+        cmocka_unit_test_setup_teardown(a_reader_that_stalls_is_paused_then_dropped_alone, prepare, finish),
+        cmocka_unit_test_setup_teardown(a_reader_that_comes_back_misses_nothing, prepare, finish),
         cmocka_unit_test_setup_teardown(strangers_are_refused_before_their_body, prepare, finish),
         cmocka_unit_test_setup_teardown(pages_of_a_named_origin_may_ask, prepare, finish),
         cmocka_unit_test_setup_teardown(requests_on_one_connection_are_answered_in_order, prepare, finish),

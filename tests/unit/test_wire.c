@@ -169,7 +169,7 @@ static void the_rest_arrives_too(void **state)
     assert_true(m.kind == ES_WIRE_FAILED && m.failed.status == ES_NO_MEMORY);
     assert_string_equal(m.failed.message, "too small");
     es_text_clear(&text);
-    assert_true(es_wire_put_cancel(&text, 8));
+    assert_true(es_wire_put_key(&text, ES_WIRE_CANCEL, 8));
     m = take_whole(&text);
     assert_true(m.kind == ES_WIRE_CANCEL && m.key == 8);
     es_text_free(&text);
@@ -214,7 +214,7 @@ static void too_much_is_not_sent(void **state)
     es_token *prompt = calloc(count, sizeof *prompt);
     const es_request request = {.prompt = prompt, .prompt_count = count};
     es_text text = {0};
-    assert_true(es_wire_put_cancel(&text, 1));
+    assert_true(es_wire_put_key(&text, ES_WIRE_CANCEL, 1));
     const size_t before = text.bytes;
     assert_false(es_wire_put_submit(&text, 1, &request));
     assert_int_equal(text.bytes, before);
