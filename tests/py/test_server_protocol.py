@@ -85,8 +85,8 @@ def errors_arrive_as_the_clients_own():
         try:
             api.embeddings.create(model="x", input="x")
             assert False
-        except openai.NotFoundError:
-            pass
+        except openai.APIStatusError as error:
+            assert error.status_code == 501
 
 
 def eight_clients_at_once_get_whole_answers():
