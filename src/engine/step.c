@@ -294,7 +294,7 @@ static void tell_overrun(es_engine *engine, double took, uint64_t now)
     if (budget <= 0 || took < OVERRUN * budget) return;
     if (engine->overrun_told && (double)(now - engine->overrun_told) < TELL_AGAIN) return;
     engine->overrun_told = now;
-    es_log(ES_LOG_NOTICE, "a step took %.0f ms, %.0f times its budget of %.0f ms: %d sequences, %d rows (%d of prompts), depth %lld",
+    es_log(ES_LOG_NOTICE, "a step took %.0f ms, %.0f times its budget of %.3g ms: %d sequences, %d rows (%d of prompts), depth %lld",
            took * 1e3, took / budget, budget * 1e3, atomic_load(&c->step_sequences), atomic_load(&c->step_rows),
            atomic_load(&c->step_prompt_rows), (long long)atomic_load(&c->step_depth));
 }

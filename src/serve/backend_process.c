@@ -21,8 +21,9 @@ enum { BUCKETS = 256, TURN = 100 };
 #define QUICK         10.0 /* seconds; an engine that dies sooner than that died at once */
 #define FIRST_PAUSE   0.5  /* seconds before the second restart of one that dies at once; doubles */
 #define LAST_PAUSE    30.0
-#define SLOWER_STARTS 10  /* a restart may take so many times the first start */
-#define LAST_WORDS    0.5 /* seconds for a process whose socket has closed to end by itself */
+#define SLOWER_STARTS 10    /* a restart may take so many times the first start */
+#define LEAST_START   300.0 /* and so many seconds in any case: a cache may have to be read back */
+#define LAST_WORDS    0.5   /* seconds for a process whose socket has closed to end by itself */
 
 typedef struct entry {
     struct entry *next;
@@ -325,8 +326,7 @@ static bool is_closing(process *p)
 static bool is_in_time(process *p, double passed)
 {
     if (!p->greeted) {
-        const double most =
-            SLOWER_STARTS * p->first_start + es_watch_deadline(p->options.step_deadline, p->engine.step_budget);
+        const double usual = SLOWER_STARTS * p->first_start, most = usual > LEAST_START ? usual : LEAST_START;
         if (!p->ever_up || since(p, p->started) < most) return true;
         set_reason(p, "the engine's process was not ready after %.0f s", most);
         return false;

@@ -220,7 +220,7 @@ def a_full_queue_turns_away_before_anything_is_sent():
         assert all(o[1] == 429 for o in crowd.outcomes if o[0] == "refused")
         agree(server, [crowd])
         with open(server.errors, encoding="utf8") as file:
-            told = re.findall(r"a step took \d+ ms, \d+ times its budget of 0 ms: \d sequences, \d+ rows \(\d+ of prompts\), depth \d+",
+            told = re.findall(r"a step took \d+ ms, \d+ times its budget of 0.001 ms: \d sequences, \d+ rows \(\d+ of prompts\), depth \d+",
                               file.read())
         assert len(told) >= 1, told
 
