@@ -9,8 +9,8 @@
 #include "cli/probe.h"
 #include "device/cpu/trust.h"
 
-#define SLOWEST 4.0       /* times; past that a step's time is another thing than what was promised */
-#define DEADLINE 30.0     /* seconds for one kernel: generous, the machine may be busy */
+#define SLOWEST  4.0  /* times; past that a step's time is another thing than what was promised */
+#define DEADLINE 30.0 /* seconds for one kernel: generous, the machine may be busy */
 enum { MOST = 64 };
 
 /* Speed over the reference of a kernel that was not timed, in round numbers: as evenshare doctor measured them on a Sapphire
@@ -19,9 +19,21 @@ static const struct {
     const char *operation;
     double avx512, avx2;
 } typical[] = {
-    {"dot", 120, 55}, {"fold", 20, 15}, {"decode", 8, 5}, {"rmsnorm", 18, 17}, {"unit_length", 30, 17},
-    {"gated_norm", 55, 45}, {"swiglu", 65, 50}, {"axpy", 50, 50}, {"scale_gate", 60, 50}, {"conv_silu", 60, 45},
-    {"attn_tile", 400, 200}, {"attn_merge", 26, 22}, {"delta_scan", 450, 260}, {"attn_tile_bf16", 2, 1}, {"products", 2, 1},
+    {"dot",            120, 55 },
+    {"fold",           20,  15 },
+    {"decode",         8,   5  },
+    {"rmsnorm",        18,  17 },
+    {"unit_length",    30,  17 },
+    {"gated_norm",     55,  45 },
+    {"swiglu",         65,  50 },
+    {"axpy",           50,  50 },
+    {"scale_gate",     60,  50 },
+    {"conv_silu",      60,  45 },
+    {"attn_tile",      400, 200},
+    {"attn_merge",     26,  22 },
+    {"delta_scan",     450, 260},
+    {"attn_tile_bf16", 2,   1  },
+    {"products",       2,   1  },
 };
 
 static double speed_of(const es_verdicts *verdicts, const char *set, const es_fallback *f, bool *measured)
@@ -114,8 +126,10 @@ static es_status report(const es_verdicts *verdicts, bool allow_slow)
         if (!worst || f->cost > worst->cost) worst = f;
     }
     if (!worst || worst->cost <= SLOWEST || allow_slow) return ES_OK;
-    return es_fail(ES_UNSUPPORTED, "%s would be %.0f times slower than it should be, and steps would take too long; "
-                   "evenshare doctor tells why, --allow-slow starts nevertheless", worst->operation, worst->cost);
+    return es_fail(ES_UNSUPPORTED,
+                   "%s would be %.0f times slower than it should be, and steps would take too long; "
+                   "evenshare doctor tells why, --allow-slow starts nevertheless",
+                   worst->operation, worst->cost);
 }
 
 es_status es_gate_kernels(bool allow_slow)
@@ -133,12 +147,31 @@ es_status es_gate_kernels(bool allow_slow)
 
 static es_status refuse_gpu(const es_verdicts *v)
 {
-    if (v->device_hung) return es_fail(ES_UNSUPPORTED, "the GPU does not answer (evenshare doctor); --device cpu does not need it");
+    if (v->device_hung)
+        return es_fail(ES_UNSUPPORTED, "the GPU does not answer (evenshare doctor); --device cpu does not need it");
     for (int i = 0; i < v->count; i++)
         if (v->row[i].verdict != ES_VERDICT_TRUSTED)
-            return es_fail(ES_UNSUPPORTED, "%s is not trusted on %s (%s: %s); evenshare doctor shows all, --device cpu does without",
+            return es_fail(ES_UNSUPPORTED,
+                           "%s is not trusted on %s (%s: %s); evenshare doctor shows all, --device cpu does without",
                            v->row[i].kernel, v->device, es_verdict_name(v->row[i].verdict), v->row[i].detail);
     return es_fail(ES_UNSUPPORTED, "no kernel of this GPU could be tried; evenshare doctor tells more");
+}
+
+es_status es_gate_budget(const es_engine_info *info, double given, bool allow_slow)
+{
+    if (allow_slow || !(given > 0) || info->decode_seconds <= given) return ES_OK;
+    es_verdicts *verdicts;
+    ES_TRY(es_verdicts_open(&verdicts));
+    es_fallback worst = {0}, fallback[MOST];
+    const int count = es_verdicts_load(verdicts) == ES_OK ? es_gate_fallbacks(verdicts, fallback, MOST) : 0;
+    for (int i = 0; i < count && i < MOST; i++)
+        if (!worst.operation || fallback[i].cost > worst.cost) worst = fallback[i];
+    free(verdicts);
+    if (!worst.operation) return ES_OK; /* the machine is that slow, and the steps say so */
+    return es_fail(ES_UNSUPPORTED,
+                   "a decode step takes %.2f ms where %s of %s is not trusted, longer than --step-budget %g; "
+                   "evenshare doctor tells why, --allow-slow starts nevertheless",
+                   info->decode_seconds * 1e3, worst.operation, worst.from, given * 1e3);
 }
 
 es_status es_gate_device(es_device_kind kind)
@@ -152,7 +185,8 @@ es_status es_gate_device(es_device_kind kind)
         es_log(ES_LOG_NOTICE, "trying this build's GPU kernels in a child process, once (evenshare doctor shows the outcome)");
         v->count = 0;
         status = es_probe_gpu(v, &(es_probe_options){.deadline = DEADLINE});
-        if (status == ES_OK && es_verdicts_save(v) != ES_OK) es_log(ES_LOG_NOTICE, "verdicts cannot be kept: %s", es_error_message());
+        if (status == ES_OK && es_verdicts_save(v) != ES_OK)
+            es_log(ES_LOG_NOTICE, "verdicts cannot be kept: %s", es_error_message());
     }
     if (status == ES_OK && !es_verdicts_all_trusted(v)) status = refuse_gpu(v);
     free(v);

@@ -10,6 +10,10 @@
  *  its place and what that costs, and refuse to start where it would be more than 4 times slower, unless `allow_slow`. */
 es_status es_gate_kernels(bool allow_slow);
 
+/** Once an engine is open: refuse where a decode step is longer than the budget that was asked for (seconds; 0: none) and some
+ *  kernel is not used. */
+es_status es_gate_budget(const es_engine_info *info, double given, bool allow_slow);
+
 /** Before an engine opens on a resolved kind of device: of a GPU, every operation must be trusted. Probes if nobody has. Nothing
  *  for the CPU. */
 es_status es_gate_device(es_device_kind kind);

@@ -20,44 +20,48 @@
 #include "serve/server.h"
 
 static const es_option own[] = {
-    {"host", 0, ES_OPTION_TEXT, "ADDRESS", offsetof(es_serve_settings, host), .fallback = "127.0.0.1",
+    {"host",                                                  0, ES_OPTION_TEXT, "ADDRESS", offsetof(es_serve_settings, host), .fallback = "127.0.0.1",
      .help = "where to listen; an address that other machines reach needs --api-key or --no-auth"},
-    {"port", 'p', ES_OPTION_INT, "N", offsetof(es_serve_settings, port), .fallback = "8080", .min = 0, .max = 65535,
+    {"port",                                         'p', ES_OPTION_INT, "N", offsetof(es_serve_settings, port), .fallback = "8080", .min = 0, .max = 65535,
      .help = "port to listen on; 0 takes a free one"},
-    {"alias", 'a', ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, alias), .help = "the model's name in the API [the model's own]"},
-    {"api-key", 0, ES_OPTION_LIST, "KEY", offsetof(es_serve_settings, keys),
+    {"alias",                             'a', ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, alias),
+     .help = "the model's name in the API [the model's own]"},
+    {"api-key",                                0, ES_OPTION_LIST, "KEY", offsetof(es_serve_settings, keys),
      .help = "a key that requests must carry; may be given several times (others on this machine can see it: prefer a file)"},
-    {"api-key-file", 0, ES_OPTION_TEXT, "FILE", offsetof(es_serve_settings, key_file), .environment = "ES_API_KEY_FILE",
+    {"api-key-file",                                                       0, ES_OPTION_TEXT, "FILE", offsetof(es_serve_settings, key_file), .environment = "ES_API_KEY_FILE",
      .help = "file with one such key on each line"},
-    {"no-auth", 0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, no_auth),
+    {"no-auth",            0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, no_auth),
      .help = "let everyone who reaches the address use the server without a key"},
-    {"strict", 0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, strict),
+    {"strict",                                                    0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, strict),
      .help = "refuse parameters and model names that are not known, instead of ignoring them"},
-    {"reasoning-parser", 0, ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, reasoning_parser), .fallback = "auto",
+    {"reasoning-parser",                                                  0, ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, reasoning_parser), .fallback = "auto",
      .help = "how reasoning is told from the answer: auto (by the chat template), think (<think>...</think>) or none"},
-    {"tool-parser", 0, ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, tool_parser), .fallback = "auto",
+    {"tool-parser",                                               0, ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, tool_parser), .fallback = "auto",
      .help = "how calls of tools are found: auto (by the chat template), xml (Qwen3.5, Qwen3-Coder), hermes, llama or none"},
-    {"cors", 0, ES_OPTION_TEXT, "ORIGIN", offsetof(es_serve_settings, cors),
+    {"cors",         0, ES_OPTION_TEXT, "ORIGIN", offsetof(es_serve_settings, cors),
      .help = "origin whose web pages may use the API (https://chat.example), or * for any"},
-    {"grace", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, grace), .fallback = "30", .min = 0, .max = 1e6,
+    {"grace",                                                 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, grace), .fallback = "30", .min = 0, .max = 1e6,
      .help = "how long accepted requests may take to end after SIGTERM"},
-    {"queue", 0, ES_OPTION_INT, "N", offsetof(es_serve_settings, queue), .min = 1, .max = 1 << 20,
+    {"queue",                                         0, ES_OPTION_INT, "N", offsetof(es_serve_settings, queue), .min = 1, .max = 1 << 20,
      .help = "requests that may wait for a place; more are turned away [1024]"},
-    {"step-deadline", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, step_deadline), .min = 0, .max = 1e6,
-     .help = "a step that takes longer is given up: the engine is killed and started anew; 0 is never [a hundred step budgets, 30 "
-             "at least]"},
-    {"keep-alive", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, keep_alive), .fallback = "10", .min = 0.01, .max = 1e6,
-     .help = "longest silence of a stream that waits for its next token"},
-    {"one-process", 0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, one_process),
+    {"step-deadline",                             0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, step_deadline), .min = 0, .max = 1e6,
+     .help =
+         "a step that takes longer is given up: the engine is killed and started anew; 0 is never [a hundred step budgets, 30 "
+         "at least]"},
+    {"keep-alive", 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, keep_alive), .fallback = "10", .min = 0.01,
+     .max = 1e6, .help = "longest silence of a stream that waits for its next token"},
+    {"one-process",                                               0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, one_process),
      .help = "run the engine inside the server, for debugging: what ends one ends both"},
-    {"json", 0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, json),
+    {"json",                                         0, ES_OPTION_FLAG, NULL, offsetof(es_serve_settings, json),
      .help = "when ready, print one line of JSON with the address to standard output"},
-    {0}};
+    {0                            }
+};
 static const es_option_group groups[] = {
-    {"Model", es_model_options, offsetof(es_serve_settings, model)},
+    {"Model",                     es_model_options, offsetof(es_serve_settings, model)},
     {"Server", own, 0},
-    {"Engine", es_engine_option_rows, offsetof(es_serve_settings, engine)},
-    {0}};
+    {"Engine",                           es_engine_option_rows, offsetof(es_serve_settings, engine)},
+    {0                       }
+};
 
 enum { KEYS_MAX = 1024, KEY_FILE_MAX = 1 << 20 };
 #define CLOSE_SECONDS 10.0 /* for the engine's process to end by itself */
@@ -130,13 +134,16 @@ static es_status open_service(const es_serve_settings *s, const es_server_option
     ES_TRY(es_gate_kernels(s->engine.allow_slow));
     ES_TRY(es_gate_device(es_device_resolve(engine.device)));
     ES_TRY(s->one_process ? open_here(s, out) : open_process(s, command, out));
+    ES_TRY(es_gate_budget(&out->info, engine.step_budget, s->engine.allow_slow));
     return es_server_open(&out->backend, options, &out->server);
 }
 
 static void close_service(service *open)
 {
-    if (open->engine.model) es_serve_engine_stop(&open->engine);
-    else es_backend_close_process(&open->backend, CLOSE_SECONDS);
+    if (open->engine.model)
+        es_serve_engine_stop(&open->engine);
+    else
+        es_backend_close_process(&open->backend, CLOSE_SECONDS);
     es_server_close(open->server);
     es_serve_engine_close(&open->engine);
     es_backend_close_text(&open->text);

@@ -115,6 +115,11 @@ with tempfile.TemporaryDirectory() as where:
     assert answer == right and "trying this build's kernels" in said and "swiglu" in said, said
     answer, said = home.serve(*slow)
     assert answer == right and "trying" not in said, said
+    # A step that does not fit the budget that was asked for: one that does, or nobody missing, starts.
+    answer, said = home.serve("--step-budget", "0.001")
+    assert answer is None and f"swiglu of {best} is not trusted, longer than --step-budget 0.001" in said, said
+    answer, said = fresh().serve("--step-budget", "0.001")
+    assert answer == right, said
     print("ok first start")
 
     # Nothing fast is left of a heavy kernel: it refuses, unless told otherwise.
