@@ -31,7 +31,6 @@
 #define MOST_TOKENS 4096
 #define ANSWER 16
 #define MOST_TOP 20
-#define CONTEXT 4352
 
 enum axis { FAMILY, WEIGHTS, MODE, SET, THREADS, CHUNK, COMPANY, ATTENTION, PAGE, CACHE, PLACE, AXES };
 
@@ -65,6 +64,11 @@ static es_tensor_set *prompts;
 static const int32_t *ids;      /* [MOST_TOKENS] the history of all subjects */
 static enum { PAIRS, TRIPLES, WHOLE } how;
 static int64_t every = 1;       /* of the product's combinations */
+
+static int64_t context_of_all(void)
+{
+    return how == PAIRS ? 1024 : MOST_TOKENS + 256; /* memory that is touched must be cleared, for 32 sequences */
+}
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 {
@@ -108,7 +112,7 @@ static void on_guest_event(void *user, const es_event *event)
 
 static void invite(company *c)
 {
-    es_request request = {.prompt = ids + 7 * c->count + 1, .max_tokens = CONTEXT - 64, .ignore_eos = true, .user = c,
+    es_request request = {.prompt = ids + 7 * c->count + 1, .max_tokens = context_of_all() / 2 - 32, .ignore_eos = true, .user = c,
                           .prompt_count = c->count < 2 ? (size_t)(21 - 7 * c->count) : 1,
                           .sampling = es_sampling_defaults(), .on_event = on_guest_event};
     request.sampling.temperature = 1.5f;
@@ -201,7 +205,7 @@ static void describe(const int *row, char *text, size_t bytes)
 static es_engine *engine_with(const int *row, int64_t pages)
 {
     es_engine_options options = {
-        .threads = threads_of[row[THREADS]], .parallel = company_of[row[COMPANY]] + 1, .context = CONTEXT,
+        .threads = threads_of[row[THREADS]], .parallel = company_of[row[COMPANY]] + 1, .context = context_of_all(),
         .chunk = chunk_of[row[CHUNK]], .page = page_of[row[PAGE]], .no_cache = row[CACHE] == 0, .step_budget = -1,
         .numeric = (es_numeric)(ES_NUMERIC_F32 + row[MODE]), .attention = (es_attention)row[ATTENTION],
     };
@@ -209,6 +213,7 @@ static es_engine *engine_with(const int *row, int64_t pages)
         options.pages = pages, options.context = pages * options.page;
         options.parallel = 2, options.reserve = 1;
     }
+    if (options.chunk > context_of_all()) options.chunk = (int)context_of_all(); /* as good as all of it */
     char text[256];
     es_engine *engine = NULL;
     describe(row, text, sizeof text);
@@ -346,8 +351,11 @@ static void run_row(const int *row, int64_t length)
     run_history(engine, first, length, others.count ? &others : NULL, got);
     es_engine_close(engine);
     compare(row, base, got, length);
-    assert_true(others.most == (company_of[row[COMPANY]] ? company_of[row[COMPANY]] + 1 : 0)); /* or else it was no company */
-    assert_true((got->cached > 0) == (first > 0));
+    const int most = company_of[row[COMPANY]] ? company_of[row[COMPANY]] + 1 : 0;
+    char text[256];
+    describe(row, text, sizeof text);
+    if (others.most != most) fail_msg("%d sequences in a step instead of %d: %s", others.most, most, text);
+    if ((got->cached > 0) != (first > 0)) fail_msg("%d tokens came from the cache: %s", (int)got->cached, text);
     free(got);
 }
 
@@ -357,12 +365,15 @@ static int64_t length_of(const int *row, int64_t number)
     const bool slow = strcmp(set_of[row[SET]], "reference") == 0, few = chunk_of[row[CHUNK]] < 64;
     const bool split = threads_of[row[THREADS]] > 2 && attention_of[row[ATTENTION]] != attention_of[1]; /* a long item is shared */
     if (how != PAIRS) return slow || few ? 300 : number % 16 == 0 ? MOST_TOKENS - ANSWER : number % 4 == 0 ? 1100 : 300;
-    return slow ? few ? 36 : 70 : split && !few ? 640 : 140;
+    return slow ? 36 : split && !few ? 640 : 140;
 }
 
-/* Who is moved out has one elder for company, and pages small enough that the elder soon wants more of them. */
+/* Who is moved out has one elder for company, and pages small enough that the elder soon wants more of them. In CI plain C is
+ * spared the two larger models. */
 static bool allowed(const int *value)
 {
+    const bool plain = value[SET] >= 0 && strcmp(set_of[value[SET]], "reference") == 0;
+    if (how == PAIRS && plain && value[FAMILY] >= (int)ES_ORACLE_FAMILIES) return false;
     return value[PLACE] <= 0 || (value[PAGE] <= 0 && value[COMPANY] <= 0);
 }
 
@@ -435,7 +446,7 @@ static void the_same_wherever_the_prompt_ends(void **state)
     const int64_t most = how == PAIRS ? 514 : 2050;
     outcome *got = malloc(sizeof *got);
     assert_non_null(got);
-    for (int f = 0; f < (FEW_ROWS ? 1 : (int)ES_ORACLE_FAMILIES); f++) {
+    for (int f = 0; f < (FEW_ROWS ? 1 : (int)ES_ORACLE_FAMILIES); f += how == PAIRS ? 3 : 1) {
         const int row[AXES] = {[FAMILY] = f, [THREADS] = 1, [CHUNK] = 3, [PAGE] = 2, [WEIGHTS] = f % 2 ? ES_F32 : ES_Q4_1,
                                [MODE] = f % modes};
         const outcome *base = baseline_of(row, most);
@@ -499,7 +510,7 @@ static void replay_answer(const int *row, int64_t length)
 static void decoding_equals_prefill(void **state)
 {
     (void)state;
-    for (int i = 0; i < (FEW_ROWS ? 1 : ES_RETYPED_FAMILIES * modes); i++) {
+    for (int i = 0; i < (FEW_ROWS ? 1 : ES_RETYPED_FAMILIES * modes); i += how == PAIRS ? modes + 1 : 1) {
         const int row[AXES] = {[FAMILY] = i / modes, [MODE] = i % modes, [WEIGHTS] = (i * 5 + 3) % TYPES, [THREADS] = 1,
                                [CHUNK] = 3, [PAGE] = 2};
         replay_answer(row, how == PAIRS ? 150 : 1100);
