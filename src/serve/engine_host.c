@@ -12,7 +12,7 @@
 #include "serve/channel.h"
 
 /* Milliseconds between two words of what the engine does: soon after events, while it computes, and while it does nothing. */
-enum { BEAT_SOON = 20, BEAT_BUSY = 100, BEAT_IDLE = 1000 };
+enum { BEAT_SOON = 20, BEAT_BUSY = 100, BEAT_IDLE = 250 };
 
 typedef struct host {
     const es_backend *backend;
