@@ -287,34 +287,34 @@ static void on_elder_event(void *user, const es_event *event)
 }
 
 /* The subject's own length is not told, so that it has to ask for pages; sixteen tokens are enough. */
-typedef struct crowded {
+typedef struct newcomer {
     run run;
     es_engine *engine;
-} crowded;
+} newcomer;
 
 static void on_crowded_logits(void *user, int64_t position, const float *logits, int32_t vocabulary)
 {
-    on_logits(&((crowded *)user)->run, position, logits, vocabulary);
+    on_logits(&((newcomer *)user)->run, position, logits, vocabulary);
 }
 
 static void on_crowded_event(void *user, const es_event *event)
 {
-    crowded *c = user;
+    newcomer *c = user;
     on_event(&c->run, event);
     if (event->kind == ES_EVENT_TOKEN && c->run.out->tokens == ANSWER) es_engine_cancel(c->engine, event->request);
 }
 
-static void run_crowded(const int *row, int64_t length)
+/* Whether the subject was moved out and back. It is not where the elder, on a busy machine, takes the pages before the subject
+ * has been submitted at all. */
+static bool crowd(const int *row, int64_t length, outcome *got)
 {
-    const outcome *base = baseline_of(row, length);
-    outcome *got = calloc(1, sizeof *got);
-    assert_non_null(got);
+    memset(got, 0, sizeof *got);
     es_engine *engine = engine_with(row, (length + 1 + 15) / 16 + 7); /* what both start with, and not a page more */
     elder e = {.engine = engine};
     es_request request = {.prompt = ids + 7, .prompt_count = 100, .max_tokens = -1, .ignore_eos = true,
                           .sampling = es_sampling_defaults(), .on_event = on_elder_event, .user = &e};
     e.id = es_oracle_submit(engine, &request);
-    crowded c = {.run.out = got, .engine = engine};
+    newcomer c = {.run.out = got, .engine = engine};
     request = request_of(0, length, &c.run);
     request.max_tokens = -1;
     request.on_event = on_crowded_event;
@@ -329,8 +329,20 @@ static void run_crowded(const int *row, int64_t length)
     assert_int_equal(got->rows, length);
     assert_int_equal(got->tokens, ANSWER);
     assert_int_equal(e.done, 1);
-    assert_true(stats.preemptions > 0 && stats.recomputed_tokens > 0); /* or else it was not crowded */
-    compare(row, base, got, length);
+    return stats.preemptions > 0 && stats.recomputed_tokens > 0;
+}
+
+static void run_crowded(const int *row, int64_t length)
+{
+    const outcome *base = baseline_of(row, length);
+    outcome *got = malloc(sizeof *got);
+    assert_non_null(got);
+    bool crowded = false;
+    for (int i = 0; i < 100 && !crowded; i++) {
+        crowded = crowd(row, length, got);
+        compare(row, base, got, length);
+    }
+    assert_true(crowded);
     free(got);
 }
 
