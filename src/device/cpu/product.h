@@ -45,6 +45,8 @@ typedef struct es_int8_rows {
     int32_t halves;      /**< scales to a block: 1 or 2 */
     const float *scale;  /**< [blocks · halves][16] */
     const float *offset; /**< [blocks][16], or NULL */
+    const uint8_t *next; /**< stored rows that come after these, to be fetched meanwhile, or NULL; never read here */
+    size_t next_bytes;
 } es_int8_rows;
 
 /** Room that an unpacked block of 16 rows takes, for `columns` inputs. */

@@ -152,6 +152,8 @@ static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
     }
     es_int8_rows rows;
     cpu->kernels.products.unpack[block->type](block->data, row_bytes, block->count, block->columns, &me->unpack, &rows);
+    rows.next_bytes = (size_t)block->count * row_bytes;
+    rows.next = block->data + rows.next_bytes;
     cpu->kernels.products.int8(&rows, me->input.int8, me->input.panels, me->product);
 }
 

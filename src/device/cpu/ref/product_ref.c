@@ -63,8 +63,8 @@ static void bf16_ref(const es_bf16_rows *rows, const es_panel *panel, int32_t pa
     for (int32_t p = 0; p < panels; p++)
         for (int32_t t = 0; t < panel[p].tokens; t++)
             for (int32_t r = 0; r < rows->rows; r++)
-                out[(p * ES_PANEL_TOKENS + t) * ES_PRODUCT_ROWS + r] =
-                    dot_bf16(rows->w + r * rows->stride, (const uint16_t *)panel[p].data + 2 * t, panel[p].tokens, rows->blocks);
+                out[(p * ES_PANEL_TOKENS + t) * ES_PRODUCT_ROWS + r] = dot_bf16(
+                    rows->w + r * rows->stride, (const uint16_t *)panel[p].data + 2 * t, panel[p].tokens, rows->blocks);
 }
 
 static float dot_int8(const es_int8_rows *rows, int32_t r, const es_panel *panel, int32_t t)
@@ -200,14 +200,15 @@ static void unpack_rows(const void *rows, size_t row_bytes, int32_t count, int64
             for (int h = 0; h < halves; h++) room->scale[(b * halves + h) * ES_PRODUCT_ROWS + r] = u.scale[h];
             if (offsets) room->offset[b * ES_PRODUCT_ROWS + r] = u.offset;
         }
-    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, blocks, halves, room->scale, offsets ? room->offset : NULL};
+    *out = (es_int8_rows){
+        room->q, columns, ES_PRODUCT_BLOCK, count, blocks, halves, room->scale, offsets ? room->offset : NULL, NULL, 0};
 }
 
-#define UNPACK(name, type, halves, offsets)                                                                              \
-    static void rows_##name(const void *rows, size_t row_bytes, int32_t count, int64_t columns,                          \
-                            const es_unpack_room *room, es_int8_rows *out)                                               \
-    {                                                                                                                    \
-        unpack_rows(rows, row_bytes, count, columns, room, out, type, unpack_##name, halves, offsets);                   \
+#define UNPACK(name, type, halves, offsets)                                                                                   \
+    static void rows_##name(const void *rows, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,   \
+                            es_int8_rows *out)                                                                                \
+    {                                                                                                                         \
+        unpack_rows(rows, row_bytes, count, columns, room, out, type, unpack_##name, halves, offsets);                        \
     }
 UNPACK(q8_0, ES_Q8_0, 1, false)
 UNPACK(q4_0, ES_Q4_0, 1, false)
@@ -225,7 +226,13 @@ void es_products_reference(es_products *products)
         .encode_int8 = encode_int8_ref,
         .bf16 = bf16_ref,
         .int8 = int8_ref,
-        .unpack = {[ES_Q8_0] = rows_q8_0, [ES_Q4_0] = rows_q4_0, [ES_Q4_1] = rows_q4_1, [ES_Q5_0] = rows_q5_0,
-                   [ES_Q5_1] = rows_q5_1, [ES_Q4_K] = rows_q4_k, [ES_Q5_K] = rows_q5_k, [ES_Q6_K] = rows_q6_k},
+        .unpack = {[ES_Q8_0] = rows_q8_0,
+                   [ES_Q4_0] = rows_q4_0,
+                   [ES_Q4_1] = rows_q4_1,
+                   [ES_Q5_0] = rows_q5_0,
+                   [ES_Q5_1] = rows_q5_1,
+                   [ES_Q4_K] = rows_q4_k,
+                   [ES_Q5_K] = rows_q5_k,
+                   [ES_Q6_K] = rows_q6_k},
     };
 }

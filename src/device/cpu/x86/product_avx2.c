@@ -282,7 +282,7 @@ INLINE void put(int8_t *q, __m256i bytes)
                 if (offsets) room->offset[i * ES_PRODUCT_ROWS + r] = es_block_half((const uint8_t *)b + (offset_of));     \
             }                                                                                                             \
         *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale,                          \
-                              offsets ? room->offset : NULL};                                                             \
+                              offsets ? room->offset : NULL, NULL, 0};                                                             \
     }
 UNPACK_32(few_q8_0, es_block_q8_0, load_bytes(b->q), 0)
 UNPACK_32(q4_0, es_block_q4_0, _mm256_sub_epi8(nibbles(b->q), _mm256_set1_epi8(8)), 0)
@@ -303,7 +303,8 @@ static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64
     for (int32_t r = 0; r < ES_PRODUCT_ROWS; r++)
         for (int64_t b = 0; b < blocks; b++)
             room->scale[b * ES_PRODUCT_ROWS + r] = es_block_half(rows + (size_t)r * row_bytes + (size_t)b * sizeof(es_block_q8_0));
-    *out = (es_int8_rows){(const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL};
+    *out = (es_int8_rows){(const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL,
+                          NULL, 0};
 }
 
 /* Integers of one row's block of 256: 32 bytes hold two groups of 32; Q5_K has a bit more for each in `high`. */
@@ -340,7 +341,7 @@ INLINE void nibbles_k(const uint8_t *q, const uint8_t *high, int8_t *out)
                 }                                                                                                         \
             }                                                                                                             \
         *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 1, room->scale,      \
-                              room->offset};                                                                              \
+                              room->offset, NULL, 0};                                                                              \
     }
 UNPACK_K(q4_k, es_block_q4_k, NULL)
 UNPACK_K(q5_k, es_block_q5_k, b->high)
@@ -362,7 +363,7 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
             for (int h = 0; h < 16; h++)
                 room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = es_block_half(b->d) * (float)b->scales[h];
         }
-    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL};
+    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0};
 }
 
 void es_products_avx2(es_products *products)

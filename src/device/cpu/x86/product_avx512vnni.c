@@ -168,28 +168,39 @@ INLINE void transpose_pairs(__m512i z[16])
     }
 }
 
-INLINE float bf16_at(const uint16_t *p)
+/* Fetches the lines of the sixteen rows after these, block b's share of them: rows follow each other. */
+INLINE void fetch_next_rows(const es_bf16_rows *rows, int64_t b)
 {
-    return es_bfloat_to_float(*p);
+    const char *next = (const char *)(rows->w + 16 * rows->stride) + b * 1024;
+    for (int i = 0; i < 16; i++) _mm_prefetch(next + 64 * i, _MM_HINT_T1);
 }
 
+/* A token's inputs are widened a block at a time and broadcast from there: as scalars they would cost more than the products. */
 static void bf16_token(const es_bf16_rows *rows, const es_panel *panel, int32_t t, float *out)
 {
     const __m512i odd = _mm512_set1_epi32((int)0xFFFF0000);
     const int32_t n = panel->tokens;
+    const uint32_t *pairs = (const uint32_t *)panel->data + t;
     __m512 c = _mm512_setzero_ps();
-    for (int64_t b = 0; b < rows->blocks; b++) {
+    for (int64_t b = 0; b < rows->blocks; b++, pairs += 16 * n) {
+        _Alignas(64) uint32_t x[16], xe[16], xo[16];
         __m512i z[16];
+        fetch_next_rows(rows, b);
+        if (n > 1)
+            for (int i = 0; i < 16; i++) x[i] = pairs[i * n];
+        const __m512i both = n > 1 ? _mm512_load_si512(x) : _mm512_loadu_si512(pairs);
+        _mm512_store_si512(xe, _mm512_slli_epi32(both, 16));
+        _mm512_store_si512(xo, _mm512_and_si512(both, odd));
         for (int r = 0; r < 16; r++)
             z[r] = r < rows->rows ? _mm512_loadu_si512(rows->w + r * rows->stride + b * ES_PRODUCT_BLOCK)
                                   : _mm512_setzero_si512();
         transpose_pairs(z);
-        const uint16_t *x = (const uint16_t *)panel->data + (b * 16 * n + t) * 2;
         __m512 e = _mm512_setzero_ps(), o = _mm512_setzero_ps();
         for (int i = 0; i < 16; i++) {
-            e = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(z[i], 16)), _mm512_set1_ps(bf16_at(x + i * n * 2)), e);
-            o = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(z[i], odd)), _mm512_set1_ps(bf16_at(x + i * n * 2 + 1)),
-                                o);
+            const __m512 even = _mm512_castsi512_ps(_mm512_set1_epi32((int)xe[i]));
+            e = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(z[i], 16)), even, e);
+            o = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(z[i], odd)),
+                                _mm512_castsi512_ps(_mm512_set1_epi32((int)xo[i])), o);
         }
         c = _mm512_add_ps(c, _mm512_add_ps(e, o));
     }
@@ -234,7 +245,7 @@ static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64
         _mm512_storeu_ps(room->scale + b * ES_PRODUCT_ROWS,
                          sixteen_halves(rows + (size_t)b * sizeof(es_block_q8_0), row_bytes, count));
     *out = (es_int8_rows){
-        (const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL};
+        (const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL, NULL, 0};
     if (count == ES_PRODUCT_ROWS) return;
     for (int32_t r = 0; r < ES_PRODUCT_ROWS; r++)
         for (int64_t b = 0; b < blocks; b++) {
@@ -319,7 +330,7 @@ INLINE void put_column(float *column, __m256 values)
             }                                                                                                                 \
         }                                                                                                                     \
         *out = (es_int8_rows){room->q, columns,     ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK,                      \
-                              1,       room->scale, room->offset};                                                            \
+                              1,       room->scale, room->offset, NULL, 0};                                                            \
     }
 UNPACK_K(q4_k, es_block_q4_k)
 UNPACK_K(q5_k, es_block_q5_k)
@@ -336,7 +347,7 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
             for (int h = 0; h < 16; h++) room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = d * (float)b[i].scales[h];
         }
     }
-    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL};
+    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0};
 }
 
 /* Sixteen bytes hold 32 nibbles: the low ones first. */
@@ -391,7 +402,7 @@ INLINE __m256i ints_q5_1(const es_block_q5_1 *b)
                 _mm512_storeu_ps(room->offset + i * ES_PRODUCT_ROWS, sixteen_halves(at + (offset_at), row_bytes, count));     \
         }                                                                                                                     \
         *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count,                                                      \
-                              blocks,  1,       room->scale,      (offset_at) ? room->offset : NULL};                         \
+                              blocks,  1,       room->scale,      (offset_at) ? room->offset : NULL, NULL, 0};                         \
     }
 UNPACK_32(q4_0, es_block_q4_0, 0)
 UNPACK_32(q4_1, es_block_q4_1, 2)

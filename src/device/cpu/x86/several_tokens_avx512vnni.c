@@ -27,13 +27,14 @@ INLINE void turn_quarters(const __m512i z[4], __m512i out[4])
     out[2] = _mm512_unpacklo_epi64(b, d), out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* Sixteen bytes of rows r, r + 4, r + 8 and r + 12. */
+/* Sixteen bytes of rows r, r + 4, r + 8 and r + 12. A broadcast from memory into some lanes needs no permutation, an insertion
+ * does. */
 INLINE __m512i four_rows(const uint8_t *at, int64_t stride)
 {
     __m512i z = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)at));
-    z = _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(at + 4 * stride)), 1);
-    z = _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(at + 8 * stride)), 2);
-    return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(at + 12 * stride)), 3);
+    z = _mm512_mask_broadcast_i32x4(z, 0x00F0, _mm_loadu_si128((const __m128i *)(at + 4 * stride)));
+    z = _mm512_mask_broadcast_i32x4(z, 0x0F00, _mm_loadu_si128((const __m128i *)(at + 8 * stride)));
+    return _mm512_mask_broadcast_i32x4(z, 0xF000, _mm_loadu_si128((const __m128i *)(at + 12 * stride)));
 }
 
 /* out[j] = bytes [4j, 4j + 4) of sixteen rows, `stride` bytes apart. */
@@ -118,6 +119,14 @@ INLINE void int8_panel(const es_int8_rows *rows, const es_panel *panel, const __
     if (panel->tokens - t >= 1) int8_group(rows, panel, turned, from, to, t, 1, halves, out);
 }
 
+/* Fetches block b's share of the rows that come next: without, unpacking them waits for memory while nobody multiplies. */
+INLINE void fetch_share(const es_int8_rows *rows, int64_t b)
+{
+    const size_t blocks = (size_t)rows->blocks, from = rows->next_bytes * (size_t)b / blocks;
+    const size_t to = rows->next_bytes * (size_t)(b + 1) / blocks;
+    for (size_t at = from & ~(size_t)63; at < to; at += 64) _mm_prefetch((const char *)rows->next + at, _MM_HINT_T1);
+}
+
 void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
@@ -128,6 +137,7 @@ void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int
             __m512i *w = turned + (b - from) * 8;
             turn((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, w);
             for (int j = 0; j < 8; j++) w[j] = _mm512_xor_si512(w[j], flip);
+            if (rows->next) fetch_share(rows, b);
         }
         for (int32_t p = 0; p < panels; p++) {
             float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
