@@ -81,6 +81,19 @@ void es_text_put_codepoint(es_text *text, unsigned codepoint)
     es_text_append(text, out, n);
 }
 
+void es_text_put_escaped(es_text *text, const char *string)
+{
+    for (; *string; string++) {
+        switch (*string) {
+        case '&': es_text_puts(text, "&amp;"); break;
+        case '<': es_text_puts(text, "&lt;"); break;
+        case '>': es_text_puts(text, "&gt;"); break;
+        case '"': es_text_puts(text, "&quot;"); break;
+        default: es_text_putc(text, (unsigned char)*string < ' ' ? ' ' : *string);
+        }
+    }
+}
+
 void es_text_clear(es_text *text)
 {
     text->bytes = 0;

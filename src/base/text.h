@@ -28,6 +28,8 @@ void es_text_putc(es_text *text, char c);
 void es_text_printf(es_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Append one Unicode code point as UTF-8; surrogates and values past 0x10FFFF become U+FFFD. */
 void es_text_put_codepoint(es_text *text, unsigned codepoint);
+/** Append a string with & < > and double quotes as entities of HTML and XML; control characters become spaces. */
+void es_text_put_escaped(es_text *text, const char *string);
 /** Forget the contents, keep the memory; clears `failed`. */
 void es_text_clear(es_text *text);
 void es_text_free(es_text *text);

@@ -92,7 +92,5 @@ const char *es_trial_phase_name(size_t i);
 void es_trial_write_json(const es_trial *check, es_text *out);
 void es_trial_write_junit(const es_trial *check, es_text *out);
 void es_trial_write_html(const es_trial *check, es_text *out);
-/** Append text with & < > and quotes as entities; control characters become spaces. */
-void es_trial_put_escaped(es_text *out, const char *text);
 
 #endif

@@ -108,8 +108,10 @@ static void put_figure(es_text *out, const es_trial_figure *figure)
     es_text_puts(out, "<div><dt>");
     for (size_t i = 0; i < cut; i++) es_text_putc(out, figure->name[i] == '_' ? ' ' : figure->name[i]);
     const double x = figure->value;
-    if (x == floor(x) && fabs(x) < 1e9) es_text_printf(out, "</dt><dd>%.0f %s</dd></div>", x, unit);
-    else es_text_printf(out, "</dt><dd>%.*f %s</dd></div>", fabs(x) < 10 ? 3 : 1, x, unit);
+    if (x == floor(x) && fabs(x) < 1e9)
+        es_text_printf(out, "</dt><dd>%.0f %s</dd></div>", x, unit);
+    else
+        es_text_printf(out, "</dt><dd>%.*f %s</dd></div>", fabs(x) < 10 ? 3 : 1, x, unit);
 }
 
 static void put_phase(es_text *out, const es_trial_result *r)
@@ -122,7 +124,7 @@ static void put_phase(es_text *out, const es_trial_result *r)
                    r->seconds, r->limit);
     if (r->note[0]) {
         es_text_puts(out, "<p class=\"note\">");
-        es_trial_put_escaped(out, r->note);
+        es_text_put_escaped(out, r->note);
         es_text_puts(out, "</p>");
     }
     es_text_puts(out, "<dl>");
@@ -139,9 +141,9 @@ void es_trial_write_html(const es_trial *check, es_text *out)
                       "content=\"width=device-width\"><title>evenshare check</title>");
     es_text_puts(out, style);
     es_text_puts(out, "</head><body><h1>");
-    es_trial_put_escaped(out, es_trial_model(check)[0] ? es_trial_model(check) : "a server without a model");
+    es_text_put_escaped(out, es_trial_model(check)[0] ? es_trial_model(check) : "a server without a model");
     es_text_puts(out, "</h1><p>");
-    es_trial_put_escaped(out, es_trial_url(check));
+    es_text_put_escaped(out, es_trial_url(check));
     es_text_printf(out,
                    "</p><p class=\"score %s\">%.0f of 100</p><p>%zu passed, %zu failed, %zu not supported. The score is the "
                    "weight of what passed in that of what passed or failed.</p>\n",

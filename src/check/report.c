@@ -42,30 +42,17 @@ void es_trial_write_json(const es_trial *check, es_text *out)
     json_decref(root);
 }
 
-void es_trial_put_escaped(es_text *out, const char *text)
-{
-    for (; *text; text++) {
-        switch (*text) {
-        case '&': es_text_puts(out, "&amp;"); break;
-        case '<': es_text_puts(out, "&lt;"); break;
-        case '>': es_text_puts(out, "&gt;"); break;
-        case '"': es_text_puts(out, "&quot;"); break;
-        default: es_text_putc(out, (unsigned char)*text < ' ' ? ' ' : *text);
-        }
-    }
-}
-
 static void put_case(es_text *out, const es_trial_result *r)
 {
     es_text_printf(out, "  <testcase classname=\"evenshare.check\" name=\"%s\" time=\"%.3f\">\n", r->name, r->seconds);
     const char *element = r->verdict == ES_TRIAL_FAIL ? "failure" : r->verdict == ES_TRIAL_PASS ? NULL : "skipped";
     if (element) {
         es_text_printf(out, "    <%s message=\"", element);
-        es_trial_put_escaped(out, r->note[0] ? r->note : "not run");
+        es_text_put_escaped(out, r->note[0] ? r->note : "not run");
         es_text_puts(out, "\"/>\n");
     }
     es_text_puts(out, "    <system-out>");
-    es_trial_put_escaped(out, r->about);
+    es_text_put_escaped(out, r->about);
     for (size_t i = 0; i < r->figures; i++) es_text_printf(out, "\n%s %.6g", r->figure[i].name, r->figure[i].value);
     es_text_puts(out, "</system-out>\n  </testcase>\n");
 }
@@ -81,9 +68,9 @@ void es_trial_write_junit(const es_trial *check, es_text *out)
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"evenshare check\" tests=\"%zu\" "
         "failures=\"%zu\" errors=\"0\" skipped=\"%zu\" time=\"%.3f\">\n  <properties>\n    <property name=\"url\" value=\"",
         es_trial_count(check), failed, skipped, seconds);
-    es_trial_put_escaped(out, es_trial_url(check));
+    es_text_put_escaped(out, es_trial_url(check));
     es_text_puts(out, "\"/>\n    <property name=\"model\" value=\"");
-    es_trial_put_escaped(out, es_trial_model(check));
+    es_text_put_escaped(out, es_trial_model(check));
     es_text_printf(out, "\"/>\n    <property name=\"score\" value=\"%.1f\"/>\n  </properties>\n", es_trial_score(check));
     for (size_t i = 0; i < es_trial_count(check); i++) put_case(out, es_trial_get(check, i));
     es_text_puts(out, "</testsuite>\n");

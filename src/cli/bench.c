@@ -63,6 +63,14 @@ static void read_cpu_model(char *name, size_t bytes)
     fclose(file);
 }
 
+bool es_bench_print(json_t *report)
+{
+    const bool whole = report && json_dumpf(report, stdout, JSON_INDENT(1)) == 0;
+    putchar('\n');
+    json_decref(report);
+    return whole;
+}
+
 json_t *es_bench_machine(void)
 {
     char model[256];
@@ -201,9 +209,7 @@ static int bench(int argc, char **argv)
     if (status != ES_OK) code = es_command_fail(&es_command_bench, status);
     if (s.json && status == ES_OK) {
         json_t *all = json_pack("{s:O,s:i,s:O}", "machine", machine, "threads", (int)s.threads, "rows", r.rows);
-        if (!all || json_dumpf(all, stdout, JSON_INDENT(1)) != 0) code = code ? code : 1;
-        putchar('\n');
-        json_decref(all);
+        if (!es_bench_print(all)) code = 1;
     }
     json_decref(machine);
     json_decref(r.rows);

@@ -19,6 +19,9 @@ extern const es_command es_command_bench_compare;
 /** {"cpu", "cores", "instruction_sets"} of this machine; NULL without memory. */
 json_t *es_bench_machine(void);
 
+/** Print a report and release it; false where there is none (NULL) or it could not be written. */
+bool es_bench_print(json_t *report);
+
 enum { ES_BENCH_MOST_DEPTHS = 32 };
 /** The numbers of a list like "0,16384,100K"; at least one. */
 es_status es_bench_depths(const char *text, int64_t depth[ES_BENCH_MOST_DEPTHS], int *depths);

@@ -158,9 +158,7 @@ static void compare_all(const settings *s, const json_t *before, const json_t *a
     if (s->json) {
         json_t *all = json_pack("{s:i,s:i,s:i,s:i,s:O}", "compared", o->compared, "faster", o->faster, "slower", o->slower,
                                 "only_before", o->alone, "rows", o->list);
-        if (all) json_dumpf(all, stdout, JSON_INDENT(1));
-        putchar('\n');
-        json_decref(all);
+        es_bench_print(all);
     } else
         printf("\n%d compared: %d faster, %d slower, the others within %g %% or within what they vary; %d only in the first "
                "file\n",

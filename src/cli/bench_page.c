@@ -66,19 +66,6 @@ static const char style[] =
     "font-variant-numeric:tabular-nums}th,td{padding:.3rem .6rem .3rem 0;text-align:right;border-bottom:1px solid "
     "var(--line)}th{color:var(--soft);font-weight:600}th:first-child,td:first-child{text-align:left}</style>";
 
-static void put_escaped(es_text *out, const char *text)
-{
-    for (; *text; text++) {
-        switch (*text) {
-        case '&': es_text_puts(out, "&amp;"); break;
-        case '<': es_text_puts(out, "&lt;"); break;
-        case '>': es_text_puts(out, "&gt;"); break;
-        case '"': es_text_puts(out, "&quot;"); break;
-        default: es_text_putc(out, (unsigned char)*text < ' ' ? ' ' : *text);
-        }
-    }
-}
-
 enum { WIDTH = 920, HEIGHT = 240, LEFT = 70, RIGHT = 14, TOP = 24, BOTTOM = 32 };
 
 typedef struct plane {
@@ -211,7 +198,7 @@ static void put_fact(es_text *out, const char *name, const json_t *value)
 {
     es_text_printf(out, "<div><dt>%s</dt><dd>", name);
     if (json_is_string(value))
-        put_escaped(out, json_string_value(value));
+        es_text_put_escaped(out, json_string_value(value));
     else if (json_is_integer(value))
         es_text_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else if (json_is_real(value))
@@ -259,7 +246,7 @@ static void put_table(es_text *out, const json_t *rows)
         const double tokens = number_of(row, "tokens"), least = number_of(row, "least_seconds"),
                      most = number_of(row, "most_seconds");
         es_text_puts(out, "<tr><td>");
-        put_escaped(out, text_of(row, "bench"));
+        es_text_put_escaped(out, text_of(row, "bench"));
         es_text_printf(
             out, "</td><td>%.0f</td><td>%.0f</td><td>%.1f</td><td>%.1f</td><td>%.1f</td><td>%.1f</td><td>%.3f</td></tr>",
             number_of(row, "depth"), tokens, number_of(row, "tokens_per_second"), most > 0 ? tokens / most : 0,
@@ -277,7 +264,7 @@ void es_bench_write_html(const json_t *report, es_text *out)
                       "content=\"width=device-width\"><title>evenshare bench</title>");
     es_text_puts(out, style);
     es_text_puts(out, "</head><body><h1>");
-    put_escaped(out, text_of(json_object_get(report, "model"), "name"));
+    es_text_put_escaped(out, text_of(json_object_get(report, "model"), "name"));
     es_text_puts(out, "</h1><p>One sequence on one machine; caches are filled with random numbers up to the depth.</p>");
     put_facts(out, report);
     put_rates(out, rows, "decode", "Writing");

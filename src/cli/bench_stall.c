@@ -227,9 +227,7 @@ static int stall(int argc, char **argv)
     if (status == ES_OK && rows) {
         json_t *all = json_pack("{s:O,s:s,s:s,s:I,s:O}", "machine", machine, "url", s.url ? s.url : "started here", "model",
                                 model, "runs", (json_int_t)s.runs, "rows", rows);
-        if (!all || json_dumpf(all, stdout, JSON_INDENT(1)) != 0) code = 1;
-        putchar('\n');
-        json_decref(all);
+        if (!es_bench_print(all)) code = 1;
     }
     json_decref(machine);
     json_decref(rows);

@@ -270,9 +270,7 @@ static int finish(run *r)
     if (status == ES_OK && r->rows) {
         json_object_set_new(machine, "limits", es_bench_limits_json(&r->limits));
         json_t *all = json_pack("{s:O,s:O}", "machine", machine, "rows", r->rows);
-        if (!all || json_dumpf(all, stdout, JSON_INDENT(1)) != 0) code = 1;
-        putchar('\n');
-        json_decref(all);
+        if (!es_bench_print(all)) code = 1;
     }
     json_decref(machine);
     json_decref(r->rows);

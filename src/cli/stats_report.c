@@ -7,19 +7,6 @@
 
 #include "cli/stats.h"
 
-static void put_escaped(es_text *out, const char *text)
-{
-    for (; *text; text++) {
-        switch (*text) {
-        case '&': es_text_puts(out, "&amp;"); break;
-        case '<': es_text_puts(out, "&lt;"); break;
-        case '>': es_text_puts(out, "&gt;"); break;
-        case '"': es_text_puts(out, "&quot;"); break;
-        default: es_text_putc(out, (unsigned char)*text < ' ' ? ' ' : *text);
-        }
-    }
-}
-
 static const char style[] =
     "<style>:root{color-scheme:light "
     "dark;--ink:#1c2128;--soft:#646c76;--line:#d8dde3;--paper:#fff;--card:#f5f7f9;--blue:#2f6fdb;"
@@ -144,7 +131,7 @@ static void put_plot(es_text *out, const es_stats_file *file, const char *title,
         es_text_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"var(--%s)\" fill-opacity=\".75\"><title>",
                        LEFT + 8 + (double)i * gap, PLOT_HEIGHT - BOTTOM - (log10(y) - bottom) * unit,
                        item->notes.bytes ? "red" : "blue");
-        put_escaped(out, item->name);
+        es_text_put_escaped(out, item->name);
         es_text_printf(out, ": %.4g</title></circle>", y);
     }
     es_text_puts(out, "</svg>");
@@ -201,7 +188,7 @@ static void put_row(es_text *out, const es_stats_item *item)
     const es_tensor_stats *stats = &item->stats;
     const es_summary *s = &stats->summary;
     es_text_puts(out, "<tr><td class=\"name\">");
-    put_escaped(out, item->name);
+    es_text_put_escaped(out, item->name);
     es_text_printf(out, "</td><td class=\"type\">%s</td><td class=\"type\">", item->type);
     es_stats_put_shape(item, out);
     es_text_puts(out, "</td><td>");
@@ -221,11 +208,11 @@ void es_stats_report(const es_stats_file *file, es_text *out)
 {
     es_text_puts(out, "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">"
                       "<meta name=\"viewport\" content=\"width=device-width\"><title>");
-    put_escaped(out, file->path);
+    es_text_put_escaped(out, file->path);
     es_text_puts(out, "</title>");
     es_text_puts(out, style);
     es_text_puts(out, "</head><body><h1>");
-    put_escaped(out, file->path);
+    es_text_put_escaped(out, file->path);
     es_text_puts(out, "</h1><p>What the numbers of each tensor are like. Red: something to look at.</p>");
     put_cards(out, file);
     put_plot(out, file, "Standard deviation", "One dot for each tensor, in order of names.", deviation_of);
@@ -241,7 +228,7 @@ void es_stats_report(const es_stats_file *file, es_text *out)
     es_text_puts(out, "</tbody></table></div>");
     for (size_t i = 0; i < file->skipped_count; i++) {
         es_text_puts(out, "<p>skipped, of a type that is not read: ");
-        put_escaped(out, file->skipped[i]);
+        es_text_put_escaped(out, file->skipped[i]);
         es_text_puts(out, "</p>");
     }
     es_text_puts(out, script);

@@ -237,28 +237,9 @@ static bool read_format(json_t *root, json_t *chat, es_api_error *error)
 
 bool es_messages_convert(const es_api_context *context, json_t *root, json_t *chat, es_call *call, es_api_error *error)
 {
-    static const struct {
-        const char *from, *to;
-    } same[] = {
-        {"max_tokens",           "max_tokens"          },
-        {"stop_sequences",       "stop"                },
-        {"stream",               "stream"              },
-        {"temperature",          "temperature"         },
-        {"top_p",                "top_p"               },
-        {"top_k",                "top_k"               },
-        {"min_p",                "min_p"               },
-        {"seed",                 "seed"                },
-        {"logit_bias",           "logit_bias"          },
-        {"frequency_penalty",    "frequency_penalty"   },
-        {"presence_penalty",     "presence_penalty"    },
-        {"repetition_penalty",   "repetition_penalty"  },
-        {"ignore_eos",           "ignore_eos"          },
-        {"chat_template_kwargs", "chat_template_kwargs"}
-    };
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        json_t *value = es_json_member(root, same[i].from);
-        if (value) json_object_set(chat, same[i].to, value);
-    }
+    es_api_take_common(root, chat);
+    es_api_take(root, "max_tokens", chat, "max_tokens");
+    es_api_take(root, "stop_sequences", chat, "stop");
     if (call->kind != ES_CALL_COUNT_TOKENS && !json_object_get(chat, "max_tokens"))
         return es_api_refuse(error, "max_tokens", "max_tokens is missing: the most tokens that the answer may have");
     return read_messages(root, chat, error) && read_tools(context, root, chat, call, error) && read_tool_choice(root, chat, error) &&

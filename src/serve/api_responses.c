@@ -198,29 +198,10 @@ static json_t *make_echo(json_t *root)
 
 bool es_responses_convert(const es_api_context *context, json_t *root, json_t *chat, es_call *call, es_api_error *error)
 {
-    static const struct {
-        const char *from, *to;
-    } same[] = {
-        {"max_output_tokens",    "max_tokens"          },
-        {"stream",               "stream"              },
-        {"temperature",          "temperature"         },
-        {"top_p",                "top_p"               },
-        {"top_k",                "top_k"               },
-        {"min_p",                "min_p"               },
-        {"seed",                 "seed"                },
-        {"stop",                 "stop"                },
-        {"logit_bias",           "logit_bias"          },
-        {"frequency_penalty",    "frequency_penalty"   },
-        {"presence_penalty",     "presence_penalty"    },
-        {"repetition_penalty",   "repetition_penalty"  },
-        {"ignore_eos",           "ignore_eos"          },
-        {"parallel_tool_calls",  "parallel_tool_calls" },
-        {"chat_template_kwargs", "chat_template_kwargs"}
-    };
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        json_t *value = es_json_member(root, same[i].from);
-        if (value) json_object_set(chat, same[i].to, value);
-    }
+    es_api_take_common(root, chat);
+    es_api_take(root, "max_output_tokens", chat, "max_tokens");
+    es_api_take(root, "stop", chat, "stop");
+    es_api_take(root, "parallel_tool_calls", chat, "parallel_tool_calls");
     json_t *effort = es_json_member(es_json_member(root, "reasoning"), "effort");
     if (effort) json_object_set(chat, "reasoning_effort", effort);
     call->echo = make_echo(root);

@@ -92,6 +92,29 @@ json_t *es_json_member(const json_t *object, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
+void es_api_take(const json_t *root, const char *from, json_t *chat, const char *to)
+{
+    json_t *value = es_json_member(root, from);
+    if (value) json_object_set(chat, to, value);
+}
+
+void es_api_take_common(const json_t *root, json_t *chat)
+{
+    static const char *const names[] = {"stream",
+                                        "temperature",
+                                        "top_p",
+                                        "top_k",
+                                        "min_p",
+                                        "seed",
+                                        "logit_bias",
+                                        "frequency_penalty",
+                                        "presence_penalty",
+                                        "repetition_penalty",
+                                        "ignore_eos",
+                                        "chat_template_kwargs"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) es_api_take(root, names[i], chat, names[i]);
+}
+
 static bool check_model(const es_api_context *context, json_t *root, es_api_error *error)
 {
     json_t *model = es_json_member(root, "model");

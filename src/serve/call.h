@@ -132,4 +132,9 @@ bool es_chat_template_reads_parts(const es_backend *backend);
 /** The member `name`, or NULL when it is absent or null. */
 json_t *es_json_member(const json_t *object, const char *name);
 
+/** For APIs that are read as a chat: copies the parameter `from`, if there, into the chat as `to`. */
+void es_api_take(const json_t *root, const char *from, json_t *chat, const char *to);
+/** Copies the parameters that those APIs call as the chat does: streaming, sampling and the template's. */
+void es_api_take_common(const json_t *root, json_t *chat);
+
 #endif

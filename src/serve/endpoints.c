@@ -6,16 +6,6 @@
 #include "serve/server_state.h"
 #include "serve/strict_json.h"
 
-static void reply_json(es_http_connection *connection, json_t *json)
-{
-    es_text body = {0};
-    es_json_write(&body, json);
-    es_text_putc(&body, '\n');
-    json_decref(json);
-    es_http_reply(connection, 200, "application/json", body.data ? body.data : "", body.bytes);
-    es_text_free(&body);
-}
-
 /* The page asks for the key itself, so anybody may have it. It may not be framed, and knows no other server. */
 void es_serve_index(es_server *server, es_http_connection *connection)
 {
@@ -58,14 +48,14 @@ void es_serve_models(es_server *server, es_http_connection *connection)
     json_object_set_new(list, "has_more", json_false());
     json_object_set_new(list, "first_id", es_json_text(server->api.alias, strlen(server->api.alias)));
     json_object_set_new(list, "last_id", es_json_text(server->api.alias, strlen(server->api.alias)));
-    reply_json(connection, list);
+    es_server_reply_json(connection, 200, list);
 }
 
 void es_serve_model(es_server *server, es_http_connection *connection)
 {
     const char *name = es_http_get_request(connection)->path + strlen("/v1/models/");
     if (strcmp(name, server->api.alias) == 0) {
-        reply_json(connection, model_json(server));
+        es_server_reply_json(connection, 200, model_json(server));
         return;
     }
     es_api_error error;

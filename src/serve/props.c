@@ -34,10 +34,5 @@ void es_serve_props(es_server *server, es_http_connection *connection)
     json_object_set_new(props, "modalities", json_pack("{s:b, s:b}", "vision", 0, "audio", 0));
     json_object_set_new(props, "build_info", json_string("evenshare " ES_VERSION));
     json_object_set_new(props, "system_fingerprint", text_or_null(info->fingerprint));
-    es_text body = {0};
-    es_json_write(&body, props);
-    es_text_putc(&body, '\n');
-    json_decref(props);
-    es_http_reply(connection, 200, "application/json", body.data ? body.data : "", body.bytes);
-    es_text_free(&body);
+    es_server_reply_json(connection, 200, props);
 }

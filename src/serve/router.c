@@ -60,23 +60,28 @@ static const route *find_route(const es_http_request *request, const route **oth
     return NULL;
 }
 
-void es_server_reply_error(es_server *server, es_http_connection *connection, const es_api_error *error)
+void es_server_reply_json(es_http_connection *connection, int status, json_t *json)
 {
-    es_metrics_reject(&server->metrics, error->status, error->code);
     es_text body = {0};
-    const bool anthropic = strncmp(es_http_get_request(connection)->path, "/v1/messages", 12) == 0;
-    json_t *json = anthropic ? es_messages_error_json(error) : es_api_error_json(error);
     es_json_write(&body, json);
     es_text_putc(&body, '\n');
     json_decref(json);
+    es_http_reply(connection, status, "application/json", body.data ? body.data : "", body.bytes);
+    es_text_free(&body);
+}
+
+void es_server_reply_error(es_server *server, es_http_connection *connection, const es_api_error *error)
+{
+    es_metrics_reject(&server->metrics, error->status, error->code);
+    const bool anthropic = strncmp(es_http_get_request(connection)->path, "/v1/messages", 12) == 0;
+    json_t *json = anthropic ? es_messages_error_json(error) : es_api_error_json(error);
     if (error->retry_after) {
         es_text seconds = {0};
         es_text_printf(&seconds, "%d", error->retry_after);
         if (seconds.data) es_http_add_header(connection, "Retry-After", seconds.data);
         es_text_free(&seconds);
     }
-    es_http_reply(connection, error->status, "application/json", body.data ? body.data : "", body.bytes);
-    es_text_free(&body);
+    es_server_reply_json(connection, error->status, json);
 }
 
 static bool refuse(es_server *server, es_http_connection *connection, int status, const char *type, const char *code,

@@ -18,7 +18,7 @@ struct es_server {
     es_backend backend;
     es_server_options options;
     es_api_context api;
-    bool loopback;             /* bound to this machine only */
+    bool loopback; /* bound to this machine only */
     struct event_base *base;
     struct evconnlistener *listeners[ES_LISTENERS_MAX];
     size_t listener_count;
@@ -30,7 +30,7 @@ struct es_server {
     es_answer *answers[ES_ANSWER_BUCKETS]; /* by serial number */
     size_t answer_count;
     uint64_t next_serial, unique;
-    _Atomic int stops;         /* how often a stop was asked for */
+    _Atomic int stops; /* how often a stop was asked for */
     bool stopping, grace_over;
     time_t started;
     char url[320];
@@ -60,6 +60,8 @@ void es_server_check_drained(es_server *server);
 
 /* router.c: the service of the HTTP layer. */
 es_http_service es_server_service(es_server *server);
+/** Answers with a JSON value, which is released. */
+void es_server_reply_json(es_http_connection *connection, int status, json_t *json);
 /** A reply in OpenAI's error shape. */
 void es_server_reply_error(es_server *server, es_http_connection *connection, const es_api_error *error);
 

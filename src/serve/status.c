@@ -6,16 +6,6 @@
 
 enum { SLOTS_MAX = 1024 };
 
-static void reply_json(es_http_connection *connection, int status, json_t *json)
-{
-    es_text body = {0};
-    es_json_write(&body, json);
-    es_text_putc(&body, '\n');
-    json_decref(json);
-    es_http_reply(connection, status, "application/json", body.data ? body.data : "", body.bytes);
-    es_text_free(&body);
-}
-
 static es_backend_health look_at_engine(const es_server *server)
 {
     const es_backend *backend = &server->backend;
@@ -54,7 +44,7 @@ void es_serve_health(es_server *server, es_http_connection *connection)
     }
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         json_object_set_new(health, counters[i].name, json_integer(counters[i].value));
-    reply_json(connection, engine.up ? 200 : 503, health);
+    es_server_reply_json(connection, engine.up ? 200 : 503, health);
 }
 
 /* ---- /metrics ---- */
@@ -225,5 +215,5 @@ void es_serve_slots(es_server *server, es_http_connection *connection)
                     json_array_append_new(slots, slot_json(server, answer, i));
         }
     }
-    reply_json(connection, 200, slots);
+    es_server_reply_json(connection, 200, slots);
 }

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "device/cpu/blocks.h"
 #include "device/cpu/product.h"
+#include "device/cpu/x86/fetch.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -41,11 +42,10 @@ INLINE __m512 high_halves(__m512i words)
     return low_halves(_mm512_srli_epi32(words, 16));
 }
 
-/* Fetch bytes [from, to) of the sixteen rows after these: rows follow each other, so they are one stretch. */
+/* Fetch bytes [from, to) of the sixteen rows after these. */
 INLINE void fetch_next(const sixteen *s, size_t from, size_t to)
 {
-    const uint8_t *next = s->rows + 16 * s->row_bytes;
-    for (size_t at = from & ~(size_t)63; at < to; at += 64) _mm_prefetch((const char *)next + at, _MM_HINT_T1);
+    es_fetch(s->rows + 16 * s->row_bytes, from, to);
 }
 
 INLINE __m512i pair(__m256i lower, __m256i upper)

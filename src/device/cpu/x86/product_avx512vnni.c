@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "device/cpu/blocks.h"
 #include "device/cpu/product.h"
+#include "device/cpu/x86/fetch.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -168,14 +169,8 @@ INLINE void transpose_pairs(__m512i z[16])
     }
 }
 
-/* Fetches the lines of the sixteen rows after these, block b's share of them: rows follow each other. */
-INLINE void fetch_next_rows(const es_bf16_rows *rows, int64_t b)
-{
-    const char *next = (const char *)(rows->w + 16 * rows->stride) + b * 1024;
-    for (int i = 0; i < 16; i++) _mm_prefetch(next + 64 * i, _MM_HINT_T1);
-}
-
-/* A token's inputs are widened a block at a time and broadcast from there: as scalars they would cost more than the products. */
+/* A token's inputs are widened a block at a time and broadcast from there: as scalars they would cost more than the products.
+ */
 static void bf16_token(const es_bf16_rows *rows, const es_panel *panel, int32_t t, float *out)
 {
     const __m512i odd = _mm512_set1_epi32((int)0xFFFF0000);
@@ -185,7 +180,7 @@ static void bf16_token(const es_bf16_rows *rows, const es_panel *panel, int32_t 
     for (int64_t b = 0; b < rows->blocks; b++, pairs += 16 * n) {
         _Alignas(64) uint32_t x[16], xe[16], xo[16];
         __m512i z[16];
-        fetch_next_rows(rows, b);
+        es_fetch(rows->w + 16 * rows->stride, (size_t)b * 1024, (size_t)(b + 1) * 1024); /* the sixteen rows after these */
         if (n > 1)
             for (int i = 0; i < 16; i++) x[i] = pairs[i * n];
         const __m512i both = n > 1 ? _mm512_load_si512(x) : _mm512_loadu_si512(pairs);
@@ -330,7 +325,7 @@ INLINE void put_column(float *column, __m256 values)
             }                                                                                                                 \
         }                                                                                                                     \
         *out = (es_int8_rows){room->q, columns,     ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK,                      \
-                              1,       room->scale, room->offset, NULL, 0};                                                            \
+                              1,       room->scale, room->offset,     NULL,  0};                                              \
     }
 UNPACK_K(q4_k, es_block_q4_k)
 UNPACK_K(q5_k, es_block_q5_k)
@@ -347,7 +342,8 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
             for (int h = 0; h < 16; h++) room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = d * (float)b[i].scales[h];
         }
     }
-    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0};
+    *out =
+        (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0};
 }
 
 /* Sixteen bytes hold 32 nibbles: the low ones first. */
@@ -401,8 +397,8 @@ INLINE __m256i ints_q5_1(const es_block_q5_1 *b)
             if (offset_at)                                                                                                    \
                 _mm512_storeu_ps(room->offset + i * ES_PRODUCT_ROWS, sixteen_halves(at + (offset_at), row_bytes, count));     \
         }                                                                                                                     \
-        *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count,                                                      \
-                              blocks,  1,       room->scale,      (offset_at) ? room->offset : NULL, NULL, 0};                         \
+        *out = (es_int8_rows){                                                                                                \
+            room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale, (offset_at) ? room->offset : NULL, NULL, 0};   \
     }
 UNPACK_32(q4_0, es_block_q4_0, 0)
 UNPACK_32(q4_1, es_block_q4_1, 2)

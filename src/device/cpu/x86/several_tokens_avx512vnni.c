@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "device/cpu/product.h"
+#include "device/cpu/x86/fetch.h"
 
 #define INLINE static inline __attribute__((always_inline))
 /* Accumulators are registers only where the loops over them are unrolled. */
@@ -122,9 +123,8 @@ INLINE void int8_panel(const es_int8_rows *rows, const es_panel *panel, const __
 /* Fetches block b's share of the rows that come next: without, unpacking them waits for memory while nobody multiplies. */
 INLINE void fetch_share(const es_int8_rows *rows, int64_t b)
 {
-    const size_t blocks = (size_t)rows->blocks, from = rows->next_bytes * (size_t)b / blocks;
-    const size_t to = rows->next_bytes * (size_t)(b + 1) / blocks;
-    for (size_t at = from & ~(size_t)63; at < to; at += 64) _mm_prefetch((const char *)rows->next + at, _MM_HINT_T1);
+    const size_t blocks = (size_t)rows->blocks;
+    es_fetch(rows->next, rows->next_bytes * (size_t)b / blocks, rows->next_bytes * (size_t)(b + 1) / blocks);
 }
 
 void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
