@@ -91,6 +91,16 @@ void *es_memory_map(size_t bytes)
     return data;
 }
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it, and pages come as they are written */
+#endif
+
+void es_memory_populate(void *data, size_t bytes)
+{
+    unsigned char *from = (unsigned char *)data - (uintptr_t)data % 4096;
+    if (bytes) madvise(from, bytes + (size_t)((unsigned char *)data - from), MADV_POPULATE_WRITE);
+}
+
 size_t es_memory_in_huge_pages(void)
 {
     FILE *f = fopen("/proc/self/smaps_rollup", "r");

@@ -10,6 +10,9 @@ size_t es_memory_limit(void);
 /** Anonymous zeroed memory for large buffers, from the start of a huge page on and in huge pages where the kernel has them; NULL
  *  when refused. */
 void *es_memory_map(size_t bytes);
+/** Ask the kernel to give the pages of these bytes, all of them mapped with es_memory_map(), their memory now; their content stays
+ *  as it is, also while another thread writes it. A wish. */
+void es_memory_populate(void *data, size_t bytes);
 /** Bytes of this process's memory that the kernel has put in transparent huge pages; 0 where it does not tell. */
 size_t es_memory_in_huge_pages(void);
 void es_memory_unmap(void *data, size_t bytes);

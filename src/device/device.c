@@ -75,6 +75,11 @@ es_status es_device_copy(es_device *device, es_buffer *buffer, size_t from, size
     return device->ops->copy(device, buffer, from, to, bytes);
 }
 
+void es_device_populate(es_device *device, es_buffer *buffer, size_t offset, size_t bytes)
+{
+    if (device->ops->populate) device->ops->populate(device, buffer, offset, bytes);
+}
+
 es_status es_device_submit(es_device *device, const es_program *program, const es_batch *batch)
 {
     return device->ops->submit(device, program, batch);

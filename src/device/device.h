@@ -51,6 +51,7 @@ typedef struct es_device_ops {
     const void *(*peek)(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes);
     es_status (*copy)(es_device *device, es_buffer *buffer, size_t from, size_t to, size_t bytes);
     es_status (*submit)(es_device *device, const es_program *program, const es_batch *batch);
+    void (*populate)(es_device *device, es_buffer *buffer, size_t offset, size_t bytes); /**< NULL: memory is there from the start */
 } es_device_ops;
 
 struct es_device {
@@ -87,6 +88,9 @@ es_status es_device_read(es_device *device, const es_buffer *buffer, size_t offs
 const void *es_device_peek(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes);
 /** Copy bytes inside a buffer; the two ranges may not overlap. */
 es_status es_device_copy(es_device *device, es_buffer *buffer, size_t from, size_t to, size_t bytes);
+/** Have the machine give these bytes their memory now, and not when they are first written; their content stays. May be called on
+ *  any thread, also while a program runs. A wish: where it fails, the first write waits for the memory. */
+void es_device_populate(es_device *device, es_buffer *buffer, size_t offset, size_t bytes);
 /** Run a program over a batch and wait for it. */
 es_status es_device_submit(es_device *device, const es_program *program, const es_batch *batch);
 

@@ -193,13 +193,14 @@ static es_status build(es_engine *engine, es_engine_options *o)
                                           engine->model->config.attention_layers > 0};
     engine->scheduler = (es_scheduler){.idle_factor = IDLE_FACTOR, .least_idle = LEAST_IDLE,
                                        .most_rows = sizes.rows, .most_chunk = o->chunk,
-                                       .last_chunk = o->chunk / 4};
+                                       .proven_chunk = o->chunk / 4};
     ES_TRY(es_engine_measure(engine, o->step_budget));
     engine->page_bytes = es_network_page_bytes(&engine->model->config, o->page, o->numeric);
     engine->state_bytes = es_network_slot_bytes(&engine->model->config);
     ES_TRY(open_saves(engine, o));
     count_saves(engine);
     es_engine_count_memory(engine);
+    es_ahead_open(&engine->ahead, &engine->network, sizes.pages, sizes.slots);
     return ES_OK;
 }
 
@@ -262,6 +263,7 @@ static void *engine_main(void *argument)
         end_cancelled(engine, false);
         es_engine_set_aside(engine);
         es_engine_make_room(engine);
+        es_ahead_note(&engine->ahead, engine->pages.reached, engine->slots.reached);
         if (engine->running_count) es_engine_step(engine);
         es_saves_step(&engine->saves, engine->running_count == 0);
         count_saves(engine);
@@ -308,6 +310,7 @@ void es_engine_close(es_engine *engine)
         pthread_mutex_unlock(&engine->lock);
         pthread_join(engine->thread, NULL);
     }
+    es_ahead_close(&engine->ahead);
     if (engine->network.model) es_network_close(&engine->network);
     es_device_close(engine->device);
     es_prefix_close(engine->prefix);

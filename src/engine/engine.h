@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "cache/prefix.h"
+#include "engine/ahead.h"
 #include "engine/claims.h"
 #include "engine/constraint.h"
 #include "engine/sampler.h"
@@ -39,6 +40,7 @@ struct es_engine {
     es_pages pages, slots;
     es_prefix *prefix;
     es_saves saves;             /**< the engine's thread alone, once it runs */
+    es_ahead ahead;             /**< makes memory present for pages and states to come */
     bool recurrent, no_cache;
     size_t page_bytes, state_bytes;
     bool own_budget;            /**< the step budget is the engine's own choice, not an option's */

@@ -141,7 +141,7 @@ static bool let_in(es_engine *engine)
     if (!take_memory(engine, s)) return false;
     es_pages_pin(&engine->pages, s->pages, s->page_count);
     s->admitted = true;
-    s->resumed = s->computed;
+    s->resumed = s->kept_at = s->computed;
     engine->waiting = s->next;
     if (!engine->waiting) engine->waiting_tail = &engine->waiting;
     s->next = NULL;

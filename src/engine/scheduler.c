@@ -6,6 +6,7 @@
 
 #define LEAST_CHUNK 16    /* prompt rows that a step may always try to have */
 #define OLDEST_SHARE 0.25 /* of the time left for prompts */
+#define FAR_MORE 4        /* times the work of another, done and to be done */
 #define LEARNING_RATE 0.3
 
 static int64_t due(const es_job *job)
@@ -34,22 +35,21 @@ typedef struct purse {
     int64_t rows;
 } purse;
 
-static void give(const es_scheduler *s, es_job *job, double time, purse *left)
+/* As much as is due, fits into `time`, and leaves `kept` rows; returns the seconds it will take. */
+static double give(const es_scheduler *s, es_job *job, double time, int64_t kept, purse *left)
 {
-    int64_t rows = due(job) - job->rows;
+    int64_t rows = due(job);
     if (s->budget > 0) {
-        es_job after = *job;
-        after.computed += job->rows;
-        const int64_t fits = rows_within(&s->cost, &after, time < left->time ? time : left->time);
+        const int64_t fits = rows_within(&s->cost, job, time);
         if (rows > fits) rows = fits;
     }
-    if (rows > left->rows) rows = left->rows;
-    if (rows <= 0) return;
-    es_job after = *job;
-    after.computed += job->rows;
-    left->time -= time_of(&s->cost, &after, rows);
+    if (rows > left->rows - kept) rows = left->rows - kept;
+    if (rows <= 0) return 0;
+    const double took = time_of(&s->cost, job, rows);
+    left->time -= took;
     left->rows -= rows;
-    job->rows += (int32_t)rows;
+    job->rows = (int32_t)rows;
+    return took;
 }
 
 /* The prompt with the least work done that has not been given anything by this round. */
@@ -62,6 +62,26 @@ static es_job *least_served(es_job *jobs, int32_t count, int64_t above, int32_t 
         if (later && (!best || jobs[i].work < best->work)) best = &jobs[i];
     }
     return best;
+}
+
+/* Shares what is left among prompts, those first that have had least. A prompt that gets all that is due goes on, or begins its
+ * answer, when the step ends: so that this is soon, nobody with far more to do in all fills the step up. */
+static void share_out(const es_scheduler *s, es_job *jobs, int32_t count, es_job *oldest, purse *left)
+{
+    double reserve = left->time * OLDEST_SHARE, given = 0;
+    int64_t above = -1, most_size = INT64_MAX;
+    int32_t above_index = -1;
+    for (es_job *job; left->rows > 0 && (job = least_served(jobs, count, above, above_index));) {
+        above = job->work;
+        above_index = (int32_t)(job - jobs);
+        if (job == oldest) reserve = 0;
+        const int64_t size = job->work + job->left;
+        if (size <= most_size)
+            given += give(s, job, left->time - reserve, reserve > 0, left);
+        else if (job == oldest)
+            given += give(s, job, given * OLDEST_SHARE / (1 - OLDEST_SHARE), 0, left);
+        if (job->rows > 0 && job->rows == due(job) && most_size == INT64_MAX) most_size = FAR_MORE * size;
+    }
 }
 
 static int32_t plan_decodes(const es_scheduler *s, es_job *jobs, int32_t count, double *time)
@@ -88,7 +108,7 @@ int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
     double used = s->cost.base;
     const int32_t decodes = plan_decodes(s, jobs, count, &used);
     const double budget = decodes ? s->budget : idle_budget(s);
-    int64_t most = s->last_chunk + s->last_chunk / 2;
+    int64_t most = s->proven_chunk + s->proven_chunk / 2;
     if (most < LEAST_CHUNK) most = LEAST_CHUNK;
     if (s->budget <= 0 || most > s->most_chunk) most = s->most_chunk;
     purse left = {budget - used, most < s->most_rows - decodes ? most : s->most_rows - decodes};
@@ -98,20 +118,14 @@ int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
     for (int32_t i = 0; i < count && !oldest; i++)
         if (!jobs[i].decoding && due(&jobs[i]) > 0) oldest = &jobs[i];
     if (!oldest) return decodes;
-    give(s, oldest, left.time * OLDEST_SHARE, &left);
-    int64_t above = -1;
-    int32_t above_index = -1;
-    for (es_job *job; left.rows > 0 && (job = least_served(jobs, count, above, above_index));) {
-        above = job->work;
-        above_index = (int32_t)(job - jobs);
-        give(s, job, left.time, &left);
-    }
-    if (left.rows == start && start > 0) { /* nothing fitted: one row of the oldest all the same */
+    share_out(s, jobs, count, oldest, &left);
+    if (oldest->rows == 0 && left.rows > 0) { /* nothing fitted: one row all the same */
         oldest->rows = 1;
         left.rows--;
     }
-    s->last_chunk = (int32_t)(start - left.rows);
-    return decodes + s->last_chunk;
+    const int32_t chunk = (int32_t)(start - left.rows);
+    if (chunk > s->proven_chunk) s->proven_chunk = chunk;
+    return decodes + chunk;
 }
 
 /* The three terms of a step's cost. */

@@ -24,6 +24,7 @@ typedef struct es_job {
     int64_t computed; /**< tokens done: the depth of its next row */
     int64_t until;    /**< tokens it may have computed after this step (a prompt's next stop) */
     int64_t work;     /**< prompt tokens computed for it so far: who has had least comes first */
+    int64_t left;     /**< prompt tokens that are still to be computed */
     bool decoding;
     int32_t rows;     /**< out: tokens of it in this step */
 } es_job;
@@ -35,13 +36,15 @@ typedef struct es_scheduler {
     double least_idle;  /**< seconds that a step may take then in any case, as it may four times its base cost */
     int32_t most_rows;  /**< rows of a step */
     int32_t most_chunk; /**< prompt rows of a step */
-    int32_t last_chunk; /**< prompt rows of the last step that had any */
+    int32_t proven_chunk; /**< most prompt rows that a step has had */
 } es_scheduler;
 
 /** Jobs stand in order of arrival. Each decoding job gets a row. Of the time that is left a quarter goes to the oldest prompt,
- *  the rest to whoever has had least work done (ties: the older one); some prompt always gets at least one row, and the prompt
- *  rows of a step grow by at most half from one step to the next. Hence no prompt starves: the oldest of P prompts
- *  advances in every step, and is served alone with a quarter of the time left at least. Returns the rows in all. */
+ *  the rest to whoever has had least work done (ties: the older one); the oldest always gets at least one row, and the prompt
+ *  rows of a step are at most half again as many as any step has had. Where a prompt gets all that is due, the step
+ *  is not filled up by those with four times its work and more, so that it can go on soon; the oldest then gets a quarter of
+ *  what the step gives. Hence no prompt starves: the oldest of P prompts advances in every step, and has a quarter of
+ *  all the time that prompts get at least. Returns the rows in all. */
 int32_t es_scheduler_plan(es_scheduler *scheduler, es_job *jobs, int32_t count);
 
 /** What the model says a planned step will take. */

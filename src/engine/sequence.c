@@ -133,6 +133,18 @@ int64_t es_sequence_until(const es_sequence *s, bool recurrent)
     return until;
 }
 
+static bool at_stop(const es_sequence *s)
+{
+    for (int i = 0; i < ES_SEQUENCE_STOPS; i++)
+        if (s->stop_at[i] == s->computed) return true;
+    return false;
+}
+
+bool es_sequence_worth_keeping(const es_sequence *s)
+{
+    return s->computed % ES_SEQUENCE_STRIDE == 0 || s->computed - s->kept_at >= ES_SEQUENCE_SPACING || at_stop(s);
+}
+
 es_status es_sequence_open(const es_request *request, const es_sequence_limits *limits, es_sequence **sequence)
 {
     ES_TRY(es_request_check(limits->model, limits->context, request));

@@ -15,6 +15,8 @@
 #define ES_SEQUENCE_STOPS 4
 /** Inside long texts, states are kept at multiples of this. */
 #define ES_SEQUENCE_STRIDE 2048
+/** And at the ends of steps that are no nearer than this: a copy at every step would cost a short step some per cent. */
+#define ES_SEQUENCE_SPACING 256
 
 typedef struct es_sequence {
     struct es_sequence *next;  /**< in the mailbox, or among the waiting */
@@ -34,6 +36,7 @@ typedef struct es_sequence {
     int64_t cached;            /**< prompt tokens that came from the prefix cache when it was first admitted */
     int64_t resumed;           /**< tokens it had when it got its place */
     int64_t logits_next;       /**< the next position whose logits the caller gets */
+    int64_t kept_at;           /**< where its state was last kept, or where it got its place */
     int64_t stop_at[ES_SEQUENCE_STOPS]; /**< prompt positions where the state is worth keeping, ascending; 0: none */
     _Atomic bool cancelled;
     _Atomic bool asked_to_pause; /**< es_engine_pause() */
@@ -69,6 +72,9 @@ bool es_sequence_decodes(const es_sequence *sequence);
 /** The position up to which it may be computed in one go: the next place where the state is worth keeping, or the end of what
  *  there is. `recurrent`: the model has states at all. */
 int64_t es_sequence_until(const es_sequence *sequence, bool recurrent);
+/** True where a prompt's state is worth keeping: at one of those places, or at the end of a step, ES_SEQUENCE_SPACING tokens after
+ *  the last one that was. */
+bool es_sequence_worth_keeping(const es_sequence *sequence);
 
 /** Take a chosen token's text: *text is what may be sent now (valid until the next call); *stop is the stop string that was
  *  found, or NULL, in which case the text before it is all that will ever be sent. */

@@ -8,6 +8,9 @@
 #define LEAST_BUDGET 0.020
 #define OVERRUN 10.0        /* budgets; a step past that is told of */
 #define TELL_AGAIN 10e9     /* nanoseconds between two such lines */
+#define MEASURED_ROWS 16    /* of a prompt, when the engine opens */
+#define MEASURED_DEPTH 4096 /* tokens before them */
+#define MEASURED_PAGES 16   /* that these tokens lie in */
 
 static double seconds(uint64_t from, uint64_t to)
 {
@@ -68,6 +71,7 @@ static es_status checkpoint(es_engine *engine, es_sequence *s)
     bool thin = true;
     for (int i = 0; i < ES_SEQUENCE_STOPS; i++) thin = thin && s->stop_at[i] != s->computed;
     es_prefix_insert(engine->prefix, s->tokens, s->computed, s->pages, slot, thin);
+    s->kept_at = s->computed;
     return ES_OK;
 }
 
@@ -223,7 +227,7 @@ static es_status advance_prompts(es_engine *engine)
         const bool moved = s->step_rows > 0;
         s->computed += s->step_rows;
         s->step_rows = 0;
-        if (moved && s->computed < s->count) ES_TRY(checkpoint(engine, s));
+        if (moved && s->computed < s->count && es_sequence_worth_keeping(s)) ES_TRY(checkpoint(engine, s));
         if (moved && s->request.progress && s->count == s->prompt_count) {
             es_event event = {.kind = ES_EVENT_PROGRESS, .prompt_done = s->computed, .text = "",
                               .prompt_tokens = s->prompt_count, .cached_tokens = s->cached};
@@ -247,7 +251,7 @@ static int32_t plan_step(es_engine *engine, int64_t *prompt_rows, int64_t *again
 {
     for (int32_t i = 0; i < engine->running_count; i++) {
         const es_sequence *s = engine->running[i];
-        engine->jobs[i] = (es_job){.computed = s->computed, .work = s->computed - s->resumed,
+        engine->jobs[i] = (es_job){.computed = s->computed, .work = s->computed - s->resumed, .left = s->count - s->computed,
                                    .until = s->paused ? s->computed : es_sequence_until(s, engine->recurrent),
                                    .decoding = !s->paused && es_sequence_decodes(s)};
     }
@@ -349,11 +353,11 @@ void es_engine_step(es_engine *engine)
     atomic_store(&engine->counters.step_nanoseconds, took);
 }
 
-/* Seconds of one step of `rows` rows of nobody's sequence, in page 0 … and slot 0, which nobody has yet. */
-static es_status time_rows(es_engine *engine, int32_t rows, const int32_t *pages, double *took)
+/* Seconds of one step of `rows` rows behind `start` tokens of nobody's sequence, in slot 0, which nobody has yet. */
+static es_status time_rows(es_engine *engine, int32_t rows, int64_t start_at, const int32_t *pages, double *took)
 {
     const int32_t last = rows - 1;
-    const es_span span = {.rows = rows, .pages = pages};
+    const es_span span = {.rows = rows, .start = start_at, .pages = pages};
     memset(engine->step_tokens, 0, (size_t)rows * sizeof *engine->step_tokens);
     const es_batch batch = {.rows = rows, .spans = 1, .outputs = 1, .tokens = engine->step_tokens, .span = &span,
                             .output_row = &last};
@@ -364,20 +368,42 @@ static es_status time_rows(es_engine *engine, int32_t rows, const int32_t *pages
     return ES_OK;
 }
 
+/* The shorter of two such steps. */
+static es_status time_twice(es_engine *engine, int32_t rows, int64_t start_at, const int32_t *pages, double *took)
+{
+    double again;
+    ES_TRY(time_rows(engine, rows, start_at, pages, took));
+    ES_TRY(time_rows(engine, rows, start_at, pages, &again));
+    if (again < *took) *took = again;
+    return ES_OK;
+}
+
+/* What one more row costs, and one more row for each token before it. The tokens before are what lies in a few pages, over and
+ * over: only how many there are counts. Where measuring tells nothing (a tiny model), a sixteenth of a step and a millionth. */
+static es_status measure_rows(es_engine *engine, double one, int32_t *pages, es_cost_model *cost)
+{
+    int32_t rows = engine->scheduler.most_chunk < MEASURED_ROWS ? engine->scheduler.most_chunk : MEASURED_ROWS;
+    int64_t depth = MEASURED_DEPTH;
+    double many, deep;
+    if (rows > engine->info.context) rows = (int32_t)engine->info.context;
+    if (depth > engine->info.context - rows) depth = engine->info.context - rows;
+    ES_TRY(time_twice(engine, rows, 0, pages, &many));
+    ES_TRY(time_twice(engine, rows, depth, pages, &deep));
+    const double row = rows > 1 && many > one ? (many - one) / (rows - 1) : one / 16;
+    const double deeper = depth > 0 && deep > many ? (deep - many) / ((double)rows * (double)depth) : row * 1e-6;
+    *cost = (es_cost_model){one > row ? one - row : one / 2, row, deeper};
+    return ES_OK;
+}
+
 es_status es_engine_measure(es_engine *engine, double budget)
 {
-    int32_t pages[16], rows = engine->scheduler.most_chunk < 16 ? engine->scheduler.most_chunk : 16;
-    for (int32_t i = 0; i < 16; i++) pages[i] = i < engine->pages.total ? i : 0;
-    if (rows > engine->info.context) rows = (int32_t)engine->info.context;
-    double one, again, many;
-    ES_TRY(time_rows(engine, 1, pages, &one)); /* the first touches the weights, perhaps on a disk: it does not count */
-    ES_TRY(time_rows(engine, 1, pages, &one));
-    ES_TRY(time_rows(engine, 1, pages, &again));
-    ES_TRY(time_rows(engine, rows, pages, &many));
-    if (again < one) one = again;
-    /* The price of depth is a guess (a thousandth of a row for each token before it) until steps have shown it. */
-    const double row = rows > 1 && many > one ? (many - one) / (rows - 1) : one / 16;
-    engine->scheduler.cost = (es_cost_model){one > row ? one - row : one / 2, row, row * 1e-3};
+    int32_t pages[(MEASURED_DEPTH + MEASURED_ROWS) / 16 + 1];
+    const int64_t some = engine->pages.total < MEASURED_PAGES ? engine->pages.total : MEASURED_PAGES;
+    for (int64_t i = 0; i < (int64_t)(sizeof pages / sizeof *pages); i++) pages[i] = some ? (int32_t)(i % some) : 0;
+    double one;
+    ES_TRY(time_rows(engine, 1, 0, pages, &one)); /* touches the weights, perhaps on a disk: it does not count */
+    ES_TRY(time_twice(engine, 1, 0, pages, &one));
+    ES_TRY(measure_rows(engine, one, pages, &engine->scheduler.cost));
     engine->info.decode_seconds = one;
     /* A gap below 20 ms is nobody's concern: a tiny model's prompts need not be cut to crumbs for it. */
     const double usual = 3 * one > LEAST_BUDGET ? 3 * one : LEAST_BUDGET;

@@ -312,6 +312,24 @@ static es_status write_parts(es_network *network, place_fn *of, int32_t parts, i
     return ES_OK;
 }
 
+static void populate_parts(es_network *network, place_fn *of, int32_t parts, int32_t number)
+{
+    for (int32_t i = 0; i < parts; i++) {
+        const place p = of(network, i, number);
+        es_device_populate(network->device, p.buffer, p.offset, p.bytes);
+    }
+}
+
+void es_network_populate_page(es_network *network, int32_t page)
+{
+    populate_parts(network, page_place, 2 * network->model->config.attention_layers, page);
+}
+
+void es_network_populate_state(es_network *network, int32_t slot)
+{
+    populate_parts(network, state_place, 2 * network->model->config.delta_layers, slot);
+}
+
 es_status es_network_read_page(es_network *network, int32_t page, void *host)
 {
     return read_parts(network, page_place, 2 * network->model->config.attention_layers, page, host);

@@ -34,6 +34,24 @@ static void stop(fixture *f)
     es_pages_close(&f->slots);
 }
 
+/* Numbers that were had before come first, so that memory never used stays unused: `reached` is how far it ever went. */
+static void numbers_had_before_come_first(void **state)
+{
+    (void)state;
+    es_pages p;
+    int32_t list[5];
+    assert_int_equal(es_pages_open(8, &p), ES_OK);
+    assert_int_equal(p.reached, 0);
+    assert_true(es_pages_take(&p, 3, list));
+    assert_int_equal(p.reached, 3);
+    es_pages_drop(&p, list, 3);
+    assert_true(es_pages_take(&p, 2, list));
+    assert_int_equal(p.reached, 3);
+    assert_true(es_pages_take(&p, 3, list + 2));
+    assert_int_equal(p.reached, 5);
+    es_pages_close(&p);
+}
+
 /* Computes a text as a sequence would: takes pages, remembers the whole, lets go. */
 static void compute(fixture *f, const es_token *tokens, int64_t count, bool keep_state)
 {
@@ -180,6 +198,7 @@ static void random_histories_lose_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_had_before_come_first),
         cmocka_unit_test(a_classic_model_goes_on_anywhere),
         cmocka_unit_test(a_hybrid_goes_on_at_marks_only),
         cmocka_unit_test(old_pages_and_states_make_room),

@@ -17,6 +17,7 @@ typedef struct world {
     es_cost_model truth;
     es_job job[MOST_JOBS];
     int64_t prompt[MOST_JOBS], answer[MOST_JOBS]; /* tokens wanted */
+    int64_t stop[MOST_JOBS]; /* inside a prompt; 0: none */
     double arrived[MOST_JOBS];
     int32_t count;
     double now, noise;
@@ -40,8 +41,16 @@ static void arrive(world *w, int64_t prompt, int64_t answer)
 {
     w->prompt[w->count] = prompt;
     w->answer[w->count] = answer;
+    w->stop[w->count] = 0;
     w->arrived[w->count] = w->now;
-    w->job[w->count++] = (es_job){.until = prompt};
+    w->job[w->count++] = (es_job){.until = prompt, .left = prompt};
+}
+
+/* A prompt whose state is wanted before its last few tokens and before its last one, as a chat's is. */
+static void arrive_with_stops(world *w, int64_t prompt, int64_t answer)
+{
+    arrive(w, prompt, answer);
+    w->stop[w->count - 1] = w->job[w->count - 1].until = prompt - 4;
 }
 
 static void leave(world *w, int32_t i)
@@ -50,6 +59,7 @@ static void leave(world *w, int32_t i)
     memmove(&w->job[i], &w->job[i + 1], after * sizeof *w->job);
     memmove(&w->prompt[i], &w->prompt[i + 1], after * sizeof *w->prompt);
     memmove(&w->answer[i], &w->answer[i + 1], after * sizeof *w->answer);
+    memmove(&w->stop[i], &w->stop[i + 1], after * sizeof *w->stop);
     memmove(&w->arrived[i], &w->arrived[i + 1], after * sizeof *w->arrived);
     w->count--;
 }
@@ -66,13 +76,14 @@ static double step(world *w)
     for (int32_t i = 0; i < w->count;) {
         es_job *j = &w->job[i];
         j->computed += j->rows;
-        if (!j->decoding) j->work += j->rows;
+        if (!j->decoding) j->work += j->rows, j->left -= j->rows;
         if (j->computed >= w->prompt[i] + w->answer[i]) {
             leave(w, i);
             continue;
         }
         j->decoding = j->computed >= w->prompt[i];
-        j->until = j->decoding ? j->computed + 1 : w->prompt[i];
+        if (j->computed == w->stop[i]) w->stop[i] = w->stop[i] == w->prompt[i] - 4 ? w->prompt[i] - 1 : 0;
+        j->until = j->decoding ? j->computed + 1 : w->stop[i] ? w->stop[i] : w->prompt[i];
         i++;
     }
     return seconds;
@@ -134,12 +145,12 @@ static void a_short_prompt_does_not_wait_behind_a_long_one(void **state)
 {
     (void)state;
     world alone = make_world(2), behind = make_world(2);
-    arrive(&alone, 100, 5);
+    arrive_with_stops(&alone, 100, 5);
     while (alone.count && !alone.job[0].decoding) step(&alone);
     arrive(&behind, 100000, 5);
-    for (int i = 0; i < 20; i++) step(&behind);
+    for (int i = 0; i < 2; i++) step(&behind);
     const double start = behind.now;
-    arrive(&behind, 100, 5);
+    arrive_with_stops(&behind, 100, 5);
     while (!behind.job[1].decoding) step(&behind);
     print_message("first token after %.3f s alone, %.3f s behind 100,000 tokens\n", alone.now, behind.now - start);
     assert_true(behind.now - start <= alone.now + 3 * behind.scheduler.budget);

@@ -100,6 +100,13 @@ static es_status copy_buffer(es_device *device, es_buffer *buffer, size_t from, 
     return ES_OK;
 }
 
+static void populate_buffer(es_device *device, es_buffer *buffer, size_t offset, size_t bytes)
+{
+    (void)device;
+    if (buffer->owned && buffer->bytes >= MAPPED_FROM && check_range(buffer, offset, bytes) == ES_OK)
+        es_memory_populate(buffer->data + offset, bytes);
+}
+
 static const void *peek_buffer(es_device *device, const es_buffer *buffer, size_t offset, size_t bytes)
 {
     (void)device;
@@ -333,7 +340,7 @@ static es_status build(es_cpu *cpu, const es_device_options *options)
 }
 
 static const es_device_ops cpu_ops = {close_cpu, alloc_buffer, import_buffer, release_buffer,
-                                      write_buffer, read_buffer, peek_buffer, copy_buffer, submit_program};
+                                      write_buffer, read_buffer, peek_buffer, copy_buffer, submit_program, populate_buffer};
 
 es_status es_device_open_cpu(const es_device_options *options, es_device **device)
 {
