@@ -14,6 +14,7 @@
 #include "cli/input.h"
 #include "cli/messages.h"
 #include "text/answer_format.h"
+#include "text/grammar_compose.h"
 
 typedef struct settings {
     es_model_settings model;
@@ -75,6 +76,20 @@ static void print_progress(void *user, int64_t done, int64_t total)
     s->shown = true;
 }
 
+/* The form that the answer must have; it may stand behind reasoning that the prompt or the model opens. `form` is the caller's. */
+static es_status set_form(const es_asking *asking, es_answer_format format, const char *prompt, es_text *form, es_request *request)
+{
+    if (!asking->form || !asking->form->bytes) return ES_OK;
+    const bool off = asking->raw || (asking->thinking && strcmp(asking->thinking, "off") == 0);
+    es_text_append(form, asking->form->data, asking->form->bytes);
+    if (!off && es_answer_may_reason(format, prompt)) es_grammar_allow_thinking(form);
+    if (form->failed) return es_fail(ES_NO_MEMORY, "no memory for the answer's form");
+    request->grammar = form->data;
+    request->grammar_bytes = form->bytes;
+    if (format.in_reasoning) request->grammar_after = "</think>";
+    return ES_OK;
+}
+
 es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool quiet, es_saying *saying, es_stream_result *result)
 {
     const es_tokenizer *tokenizer = es_model_tokenizer(asking->model);
@@ -92,16 +107,19 @@ es_status es_ask(const es_asking *asking, const char *prompt, size_t bytes, bool
     request.prompt_count = count;
     es_answer_format format = asking->format;
     format.in_reasoning = !asking->raw && es_answer_prompt_reasons(prompt);
-    if (asking->form && asking->form->bytes) {
-        request.grammar = asking->form->data;
-        request.grammar_bytes = asking->form->bytes;
-        if (format.in_reasoning) request.grammar_after = "</think>";
+    es_text form = {0};
+    es_status status = set_form(asking, format, prompt, &form, &request);
+    if (status == ES_OK) status = es_saying_open(format, asking->live, quiet, saying);
+    if (status != ES_OK) {
+        es_text_free(&form);
+        free(tokens);
+        return status;
     }
-    es_status status = es_saying_open(format, asking->live, quiet, saying);
     screen s = {.live = asking->live && isatty(STDERR_FILENO), .saying = saying};
     const es_stream_sink sink = {print_text, print_progress, &s};
-    if (status == ES_OK) status = es_stream_answer(asking->stream, asking->engine, &request, &sink, result);
+    status = es_stream_answer(asking->stream, asking->engine, &request, &sink, result);
     clear_progress(&s);
+    es_text_free(&form);
     free(tokens);
     const es_status said = status == ES_OK && s.status == ES_OK ? es_saying_finish(saying) : s.status;
     if (status == ES_OK && said != ES_OK) {

@@ -112,13 +112,16 @@ bool es_chat_render(const es_api_context *context, json_t *root, es_call *call, 
     bool marked;
     bool rendered = build_variables(root, call, variables, error) && mark_final_message(root, variables, &marked, error) &&
                     render(context->backend, variables, text, error);
+    const bool switched_off = json_is_false(json_object_get(variables, "enable_thinking"));
     json_decref(variables);
     if (rendered && marked && !cut_at_mark(*text, error)) {
         free(*text);
         rendered = false;
     }
-    if (rendered) call->format.in_reasoning = es_answer_prompt_reasons(*text);
-    return rendered;
+    if (!rendered) return false;
+    call->format.in_reasoning = es_answer_prompt_reasons(*text);
+    call->may_think = !switched_off && !marked && es_answer_may_reason(call->format, *text);
+    return true;
 }
 
 bool es_chat_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)

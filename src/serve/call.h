@@ -73,6 +73,7 @@ typedef struct es_call {
     json_t *tools;      /**< chat: those that may be called; NULL: none */
     es_text grammar;    /**< GBNF that the answer follows; empty: none */
     const char *grammar_name; /**< the parameter it comes from */
+    bool may_think;     /**< chat: the answer may open its reasoning itself, and is to follow the grammar behind it */
     es_logit_bias *bias;
     char *stops[ES_CALL_STOPS_MAX];
 } es_call;
@@ -121,8 +122,8 @@ json_t *es_messages_error_json(const es_api_error *error);
 bool es_chat_messages_normalise(const es_api_context *context, json_t *root, es_api_error *error);
 /** chat_tools.c: the tools that the template shall see and the answer may call, into call->tools. */
 bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
-/** tool_grammar.c: a grammar for an answer that calls a function of `tools` (that named `only`, where that is not NULL) in a form,
- *  or `several` times one. */
+/** tool_grammar.c: append the rule `calls`, an answer that calls a function of `tools` (that named `only`, where that is not NULL)
+ *  in a form, or `several` times one, and the rules it needs. */
 bool es_tool_grammar_put(es_tool_form form, const json_t *tools, const char *only, bool several, es_text *gbnf, es_api_error *error);
 /** api_completions.c: prompts as text or token numbers. */
 bool es_completions_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "serve/call.h"
+#include "text/grammar_compose.h"
 
 enum { TOOLS_MAX = 1024, NAME_MAX_BYTES = 128 };
 
@@ -56,18 +57,29 @@ static const char *named_function(const json_t *choice)
     return json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
 }
 
-/* The answer must call one, or the one that is named. */
+/* The answer must call one, or the one that is named: there is nothing left that could have another form. */
 static bool force(const es_api_context *context, json_t *tools, const char *only, es_call *call, es_api_error *error)
 {
     if (json_array_size(tools) == 0)
         return es_api_refuse(error, "tool_choice", "tool_choice wants a tool to be called, and there are no tools");
-    if (call->grammar.bytes)
-        return es_api_refuse(error, "tool_choice",
-                             "%s and tool_choice both say what the answer must look like; send one of them",
-                             call->grammar_name);
+    es_text_free(&call->grammar);
     call->grammar_name = "tool_choice";
     call->one_call |= only != NULL;
+    es_text_puts(&call->grammar, "root ::= calls\n");
     return es_tool_grammar_put(context->format.tools, tools, only, !call->one_call, &call->grammar, error);
+}
+
+/* The answer calls tools or has its form, as the model likes. */
+static bool offer(const es_api_context *context, json_t *tools, es_call *call, es_api_error *error)
+{
+    es_text both = {0};
+    es_text_puts(&both, "root ::= calls | form-root\n");
+    es_grammar_add_prefixed(&both, "form-", call->grammar.data, call->grammar.bytes);
+    both.failed |= call->grammar.failed;
+    es_text_free(&call->grammar);
+    call->grammar = both;
+    call->format.calls_alone = true;
+    return es_tool_grammar_put(context->format.tools, tools, NULL, !call->one_call, &call->grammar, error);
 }
 
 bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
@@ -85,7 +97,8 @@ bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *
             error, "tool_choice",
             "tool_choice must be \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}");
     call->one_call = json_is_false(parallel);
-    if ((required || only) && !force(context, tools, only, call, error)) return false;
     if (json_array_size(tools)) call->tools = json_incref(tools);
-    return true;
+    if (required || only) return force(context, tools, only, call, error);
+    const bool both = call->tools && call->grammar.bytes && context->format.tools != ES_TOOLS_NONE;
+    return !both || offer(context, tools, call, error);
 }

@@ -7,6 +7,7 @@
 #include "serve/call.h"
 #include "serve/strict_json.h"
 #include "text/grammar.h"
+#include "text/grammar_compose.h"
 #include "text/grammar_schema.h"
 
 enum { CHOICES_MAX = 1024 };
@@ -42,7 +43,11 @@ static bool put_schema(const json_t *value, const char *name, es_text *gbnf, es_
 
 static bool put_grammar(const json_t *value, const char *name, es_text *gbnf, es_api_error *error)
 {
+    es_grammar *grammar; /* read by itself first: what is wrong with it is told of as it was sent */
     if (!json_is_string(value)) return es_api_refuse(error, name, "%s must be a string of GBNF", name);
+    const es_status status = es_grammar_compile(json_string_value(value), json_string_length(value), NULL, 0, &grammar);
+    if (status != ES_OK) return refuse_status(error, name, status);
+    es_grammar_close(grammar);
     es_text_append(gbnf, json_string_value(value), json_string_length(value));
     return true;
 }
@@ -190,11 +195,7 @@ bool es_structured_finish(es_call *call, es_api_error *error)
 {
     es_grammar *grammar;
     if (!call->grammar.bytes) return true;
-    if (call->tools && strcmp(call->grammar_name, "tool_choice") != 0)
-        return es_api_refuse(error, call->grammar_name,
-                             "%s cannot be combined with tools: an answer of that form cannot call any "
-                             "(set tool_choice to \"none\")",
-                             call->grammar_name);
+    if (call->may_think) es_grammar_allow_thinking(&call->grammar);
     if (call->grammar.failed) return es_api_refuse_status(error, es_fail(ES_NO_MEMORY, "no memory for a grammar"));
     es_status status = es_grammar_compile(call->grammar.data, call->grammar.bytes, NULL, 0, &grammar);
     if (status == ES_OK) status = try_start(grammar);

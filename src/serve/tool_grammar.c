@@ -1,4 +1,4 @@
-/* tool_grammar.c: an answer that must call a tool, as a grammar.
+/* tool_grammar.c: calls of tools as a grammar, for an answer that must call one, or calls one where it has no other form.
  *
  * The model's own form of calls is kept, so that it writes what it was trained to write and the parser (text/answer_parser.h)
  * reads it back. In the forms in JSON the arguments are the rules of the function's schema. In the XML-like form each
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "serve/call.h"
+#include "text/grammar_compose.h"
 #include "text/grammar_schema.h"
 #include "text/tool_schema.h"
 
@@ -21,8 +22,9 @@ static bool refuse(const writer *w, const char *what, const char *name)
 {
     return es_api_refuse(
         w->error, "tools",
-        "tools[%zu].function.parameters%s: \"%.60s\" is not supported where a tool must be called (tool_choice)", w->tool,
-        what, name);
+        "tools[%zu].function.parameters%s: \"%.60s\" is not supported where calls follow a grammar: where tool_choice wants "
+        "one, or other answers have a form",
+        w->tool, what, name);
 }
 
 static bool check_status(const writer *w, es_status status)
@@ -36,19 +38,6 @@ static bool check_status(const writer *w, es_status status)
 static void put_literal(const writer *w, const char *text)
 {
     es_grammar_add_literal(w->gbnf, text, strlen(text));
-}
-
-/* Text without "</parameter>" in it: what follows a "<" is either no part of the mark, or the mark is left again before its
- * end. A mark that is left by another "<" begins anew. */
-static void put_text_rule(es_text *gbnf)
-{
-    static const char mark[] = "/parameter>";
-    es_text_puts(gbnf, "bare ::= ([^<] | \"<\" (bare-begun \"<\")* bare-left)*\nbare-begun ::= \"\"");
-    for (size_t i = 1; i < sizeof mark - 1; i++) es_text_printf(gbnf, " | \"%.*s\"", (int)i, mark);
-    es_text_puts(gbnf, "\nbare-left ::= ");
-    for (size_t i = 0; i < sizeof mark - 1; i++)
-        es_text_printf(gbnf, "%s\"%.*s\" [^%c<]", i ? " | " : "", (int)i, mark, mark[i]);
-    es_text_putc(gbnf, '\n');
 }
 
 /* A parameter's schema with the definitions that it may refer to. */
@@ -259,7 +248,7 @@ bool es_tool_grammar_put(es_tool_form form, const json_t *tools, const char *onl
             "this model's chat template knows no calls of tools, so none can be forced (see serve --tool-parser)");
     es_text names = {0};
     es_grammar_add_json(gbnf);
-    put_text_rule(gbnf);
+    es_grammar_add_text_without(gbnf, "bare", "</parameter>");
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i);
         if (only && strcmp(only, json_string_value(json_object_get(json_object_get(tool, "function"), "name"))) != 0) continue;
@@ -270,7 +259,7 @@ bool es_tool_grammar_put(es_tool_form form, const json_t *tools, const char *onl
         es_text_printf(&names, "%stool-%zu", names.bytes ? " | " : "", i);
     }
     if (names.bytes) {
-        es_text_printf(gbnf, "call ::= %s (%s) %s\nroot ::= call", marks[form].begin, names.data, marks[form].end);
+        es_text_printf(gbnf, "call ::= %s (%s) %s\ncalls ::= call", marks[form].begin, names.data, marks[form].end);
         if (several) es_text_printf(gbnf, " (%s call)*", marks[form].between);
         es_text_putc(gbnf, '\n');
     }

@@ -89,12 +89,23 @@ es_answer_format es_answer_format_find(es_render_fn render, void *self)
     return (es_answer_format){.reasoning = find_reasoning(render, self), .tools = find_tools(render, self)};
 }
 
-bool es_answer_prompt_reasons(const char *prompt)
+/* White space at its end aside. */
+static bool ends_with(const char *prompt, const char *mark)
 {
-    static const char mark[] = "<think>";
+    const size_t bytes = strlen(mark);
     size_t end = strlen(prompt);
     while (end > 0 && strchr(" \n\t\r", prompt[end - 1])) end--;
-    return end >= sizeof mark - 1 && memcmp(prompt + end - (sizeof mark - 1), mark, sizeof mark - 1) == 0;
+    return end >= bytes && memcmp(prompt + end - bytes, mark, bytes) == 0;
+}
+
+bool es_answer_prompt_reasons(const char *prompt)
+{
+    return ends_with(prompt, "<think>");
+}
+
+bool es_answer_may_reason(es_answer_format format, const char *prompt)
+{
+    return format.reasoning == ES_REASONING_THINK && !format.in_reasoning && !ends_with(prompt, "</think>");
 }
 
 static const char *const reasoning_names[] = {"none", "think"}, *const tool_names[] = {"none", "xml", "hermes", "llama"};

@@ -13,6 +13,8 @@ es_answer_format es_answer_format_find(es_render_fn render, void *self);
 
 /** Whether a rendered prompt leaves the reasoning open, so that the answer begins inside of it. */
 bool es_answer_prompt_reasons(const char *prompt);
+/** Whether the answer to a rendered prompt may open its reasoning itself: the prompt has neither opened nor closed it. */
+bool es_answer_may_reason(es_answer_format format, const char *prompt);
 
 /** Names for options: "auto" (then *form stays), "none" and the forms' own ("think"; "xml", "hermes", "llama"), also as other
  *  servers call them ("qwen3_coder", "llama3_json", ...). ES_INVALID names those that exist. */

@@ -7,6 +7,9 @@
 
 #include "text/answer_internal.h"
 
+/* What a call may begin with; Llama's brace only where the answer begins. */
+static const char *const tagged_marks[] = {"<tool_call>", "<function=", NULL}, *const llama_marks[] = {"{", "<|python_tag|>", NULL};
+
 bool answer_is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
@@ -113,8 +116,28 @@ static bool try_call(es_answer_parser *parser, size_t mark, bool bare)
     return go(parser, ANSWER_CALL_HEAD);
 }
 
+/* Where calls stand alone, what begins with no mark of one is content to its end. */
+static bool settle_calls(es_answer_parser *parser, const char *const *marks)
+{
+    size_t space;
+    answer_match any = answer_space(parser, 0, &space);
+    if (any == ANSWER_MAYBE) return false;
+    const bool far = any == ANSWER_NO; /* behind too much white space */
+    any = ANSWER_NO;
+    for (size_t i = 0; !far && marks[i] && any != ANSWER_YES; i++) {
+        const answer_match match = answer_matches(parser, space, marks[i]);
+        if (match != ANSWER_NO) any = match;
+    }
+    if (any == ANSWER_MAYBE) return false;
+    if (any == ANSWER_NO) parser->format.tools = ES_TOOLS_NONE;
+    parser->format.calls_alone = false;
+    return true;
+}
+
 static bool first(es_answer_parser *parser)
 {
+    if (parser->format.calls_alone && parser->format.tools != ES_TOOLS_NONE)
+        return settle_calls(parser, parser->format.tools == ES_TOOLS_LLAMA ? llama_marks : tagged_marks);
     if (parser->format.tools != ES_TOOLS_LLAMA) return go(parser, ANSWER_CONTENT);
     size_t space;
     const answer_match match = answer_space(parser, 0, &space);
@@ -126,12 +149,11 @@ static bool first(es_answer_parser *parser)
 
 static bool content(es_answer_parser *parser)
 {
-    static const char *const tagged[] = {"<tool_call>", "<function=", NULL}, *const llama[] = {"<|python_tag|>", NULL};
     if (parser->format.tools == ES_TOOLS_NONE) {
         answer_emit(parser, ES_PART_CONTENT, answer_left(parser));
         return parser->final && go(parser, ANSWER_ENDED);
     }
-    const char *const *marks = parser->format.tools == ES_TOOLS_LLAMA ? llama : tagged;
+    const char *const *marks = parser->format.tools == ES_TOOLS_LLAMA ? llama_marks + 1 : tagged_marks;
     size_t at, which;
     const answer_match match = find_mark(parser, marks, &at, &which);
     if (match == ANSWER_NO && parser->final) {

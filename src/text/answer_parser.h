@@ -35,6 +35,7 @@ typedef struct es_answer_format {
     es_reasoning_form reasoning;
     es_tool_form tools; /**< XML and HERMES read each other's calls too */
     bool in_reasoning;  /**< the prompt has opened the reasoning already */
+    bool calls_alone;   /**< an answer calls from its first character on or not at all: content may look like anything */
 } es_answer_format;
 
 typedef enum es_part {

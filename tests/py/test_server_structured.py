@@ -58,6 +58,45 @@ def max_tokens_cuts_a_beginning(api):
     assert finish == "length" and text.startswith("{") and len(text) >= 2, (text, finish)
 
 
+TOOL = {"name": "get_weather", "description": "Tells the weather of a place."}
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string", "description": "the name of the city"}}, "required": ["city"]}
+CODE = {"type": "object", "properties": {"code": {"type": "integer", "minimum": 1000, "maximum": 9999}}, "required": ["code"], "additionalProperties": False}
+WEATHER = [{"role": "user", "content": "What is the weather in Oakham?"}]
+
+
+def in_three_words(api, messages, **more):
+    """(content, calls) of a chat, a streamed chat, a response and a message that were asked the same."""
+    chat = {"model": "x", "messages": messages, "temperature": 0, "max_tokens": 200, "tools": [{"type": "function", "function": {**TOOL, "parameters": PARAMETERS}}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "code", "schema": CODE}}, **more}
+    message = api.chat.completions.create(**chat).choices[0].message
+    yield message.content or "", [(c.function.name, c.function.arguments) for c in message.tool_calls or []]
+    content, calls = "", []
+    for chunk in api.chat.completions.create(stream=True, **chat):
+        content += chunk.choices[0].delta.content or ""
+        for call in chunk.choices[0].delta.tool_calls or []:
+            if call.function.name:
+                calls.append((call.function.name, ""))
+            calls[-1] = (calls[-1][0], calls[-1][1] + call.function.arguments)
+    yield content, calls
+    made = api.responses.create(model="x", input=messages, temperature=0, max_output_tokens=200, tools=[{"type": "function", **TOOL, "parameters": PARAMETERS}],
+                                text={"format": {"type": "json_schema", "name": "code", "schema": CODE}}, **more)
+    yield made.output_text, [(item.name, item.arguments) for item in made.output if item.type == "function_call"]
+    choice = {"tool_choice": {"type": more["tool_choice"]}} if more else {}
+    made = api.post("/messages", cast_to=object, body={"model": "x", "messages": messages, "temperature": 0, "max_tokens": 200, **choice,
+                    "tools": [{**TOOL, "input_schema": PARAMETERS}], "output_config": {"format": {"type": "json_schema", "schema": CODE}}})
+    yield ("".join(block["text"] for block in made["content"] if block["type"] == "text"),
+           [(block["name"], json.dumps(block["input"], separators=(",", ":"))) for block in made["content"] if block["type"] == "tool_use"])
+
+
+def beside_tools_a_form_is_one_of_two_ways_to_answer(api):
+    for content, calls in in_three_words(api, WEATHER):
+        assert not content and calls == [("get_weather", '{"city":"Oakham"}')], (content, calls)
+    for content, calls in in_three_words(api, [{"role": "user", "content": "Write a list of colours."}]):
+        assert not calls and 1000 <= json.loads(content)["code"] <= 9999, (content, calls)
+    for content, calls in in_three_words(api, WEATHER, tool_choice="none"):
+        assert not calls and 1000 <= json.loads(content)["code"] <= 9999, (content, calls)
+
+
 def what_cannot_be_followed_is_refused(api):
     for more, words in [({"grammar": 'root ::= "a'}, "no closing quote"), ({"json_schema": {"items": {"not": {}}}}, 'json_schema.items: the keyword "not"'),
                         ({"guided_regex": "a(?=b)"}, "looking ahead"), ({"json_schema": False}, "no text can ever match")]:
@@ -74,5 +113,5 @@ if __name__ == "__main__":
     with real_server(model, "--parallel", "3", "--ctx", "4096") as server:
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120)
         tests = [a_pydantic_model_comes_back, several_choices_and_streams_keep_the_form, other_servers_names_work,
-                 max_tokens_cuts_a_beginning, what_cannot_be_followed_is_refused]
+                 max_tokens_cuts_a_beginning, beside_tools_a_form_is_one_of_two_ways_to_answer, what_cannot_be_followed_is_refused]
         serving.run([functools.wraps(t)(functools.partial(t, client)) for t in tests])

@@ -69,11 +69,9 @@ static void check(es_answer_format format, const char *text, const char *expecte
     }
 }
 
-static const es_answer_format thinking = {ES_REASONING_THINK, ES_TOOLS_XML, true},
-                              qwen = {ES_REASONING_THINK, ES_TOOLS_XML, false}, xml = {ES_REASONING_NONE, ES_TOOLS_XML, false},
-                              hermes = {ES_REASONING_NONE, ES_TOOLS_HERMES, false},
-                              llama = {ES_REASONING_NONE, ES_TOOLS_LLAMA, false},
-                              plain = {ES_REASONING_NONE, ES_TOOLS_NONE, false};
+static const es_answer_format thinking = {.reasoning = ES_REASONING_THINK, .tools = ES_TOOLS_XML, .in_reasoning = true},
+                              qwen = {.reasoning = ES_REASONING_THINK, .tools = ES_TOOLS_XML}, xml = {.tools = ES_TOOLS_XML},
+                              hermes = {.tools = ES_TOOLS_HERMES}, llama = {.tools = ES_TOOLS_LLAMA}, plain = {.tools = ES_TOOLS_NONE};
 
 static void reasoning_is_split_from_the_answer(void **state)
 {

@@ -235,8 +235,6 @@ static void nonsense_is_refused_by_name(void **state)
         {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_schema\"}}"},
         {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":"
                                           "{\"not\":{}}}}}"},
-        {ES_CALL_CHAT, "response_format", "{" HELLO ",\"response_format\":{\"type\":\"json_object\"},\"tools\":[{\"type\":"
-                                          "\"function\",\"function\":{\"name\":\"f\"}}]}"},
         {ES_CALL_CHAT, "grammar", "{" HELLO ",\"grammar\":\"root ::= x\"}"},
         {ES_CALL_CHAT, "grammar", "{" HELLO ",\"grammar\":\"root ::= root\"}"},
         {ES_CALL_CHAT, "json_schema", "{" HELLO ",\"json_schema\":{\"type\":\"thing\"}}"},
@@ -413,12 +411,32 @@ static bool follows(const es_call *call, const char *text)
     return whole;
 }
 
+typedef struct parts {
+    es_text text;
+    int last;
+} parts;
+
 static void put_part(void *user, es_part part, const char *text, size_t bytes)
 {
     static const char *const between[] = {"R:", "C:", "F:", "", ";"};
-    es_text_puts(user, between[part]);
-    es_text_append(user, text, bytes);
-    if (part == ES_PART_CALL) es_text_putc(user, ' ');
+    parts *seen = user;
+    if (seen->last != (int)part) es_text_puts(&seen->text, between[part]);
+    seen->last = (int)part;
+    es_text_append(&seen->text, text, bytes);
+    if (part == ES_PART_CALL) es_text_putc(&seen->text, ' ');
+}
+
+/* The parts that a text is read as by a call's own parser, byte by byte. */
+static void expect_parts(const es_call *call, const char *text, const char *expected)
+{
+    es_answer_parser *parser;
+    parts seen = {.last = -1};
+    assert_int_equal(es_answer_parser_open(call->format, call->tools, put_part, &seen, &parser), ES_OK);
+    for (const char *byte = text; *byte; byte++) assert_int_equal(es_answer_parser_add(parser, byte, 1), ES_OK);
+    assert_int_equal(es_answer_parser_finish(parser), ES_OK);
+    assert_string_equal(seen.text.data, expected);
+    es_answer_parser_close(parser);
+    es_text_free(&seen.text);
 }
 
 static bool parse_forced(es_tool_form form, const char *tools, const char *choice, es_call *call, es_api_error *error)
@@ -476,16 +494,103 @@ static void a_forced_call_is_written_as_it_is_read(void **state)
         const bool possible = follows(&call, rows[i].text);
         if (possible != (rows[i].parts != NULL)) print_error("%s\n", rows[i].text);
         assert_int_equal(possible, rows[i].parts != NULL);
-        es_answer_parser *parser;
-        es_text parts = {0};
-        assert_int_equal(es_answer_parser_open(call.format, call.tools, put_part, &parts, &parser), ES_OK);
-        if (possible) {
-            assert_int_equal(es_answer_parser_add(parser, rows[i].text, strlen(rows[i].text)), ES_OK);
-            assert_int_equal(es_answer_parser_finish(parser), ES_OK);
-            assert_string_equal(parts.data, rows[i].parts);
-        }
-        es_answer_parser_close(parser);
-        es_text_free(&parts);
+        if (possible) expect_parts(&call, rows[i].text, rows[i].parts);
+        es_call_free(&call);
+    }
+}
+
+#define FORM_A                                                                                                                     \
+    "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":"       \
+    "\"string\"}},\"required\":[\"a\"]}}}"
+#define HERMES_CALL "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"x\"}}\n</tool_call>"
+
+static void parse_formed(es_answer_format format, const char *more, es_call *call)
+{
+    es_api_context context = context_of(true);
+    es_api_error error = {0};
+    es_text body = {0};
+    context.format = format;
+    es_text_printf(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}", more);
+    if (!es_call_parse(&context, ES_CALL_CHAT, body.data, body.bytes, call, &error)) fail_msg("%s", error.message);
+    es_text_free(&body);
+}
+
+/* With tools beside it a form is one of two ways to answer; what chooses between them says which are left. */
+static void a_form_and_tools_leave_the_choice_to_the_model(void **state)
+{
+    (void)state;
+    static const es_answer_format xml = {.tools = ES_TOOLS_XML}, hermes = {.tools = ES_TOOLS_HERMES}, llama = {.tools = ES_TOOLS_LLAMA},
+                                  none = {.tools = ES_TOOLS_NONE};
+    static const char tools[] = FORM_A ",\"tools\":[" TOOL_F "]", off[] = FORM_A ",\"tools\":[" TOOL_F "],\"tool_choice\":\"none\"",
+                      must[] = FORM_A ",\"tools\":[" TOOL_F "],\"tool_choice\":\"required\"",
+                      one[] = FORM_A ",\"tools\":[" TOOL_F "],\"parallel_tool_calls\":false",
+                      grammar[] = "\"grammar\":\"root ::= call{1,2} # [x\\ncall ::= [\\\\]<] \\\"a \\\\\\\"b\\\" tool-0\\ntool-0 ::= \\\"!\\\"\","
+                                  "\"tools\":[" TOOL_F "]";
+    static const struct {
+        const es_answer_format *format;
+        const char *more, *text, *parts; /* NULL: it must not be possible */
+    } rows[] = {
+        {&xml, tools, "{\"a\":\"x\"}", "C:{\"a\":\"x\"}"},
+        {&xml, tools, "{\"a\":\"" "<tool_call><function=f><parameter=s>x</parameter></function>" "\"}",
+         "C:{\"a\":\"" "<tool_call><function=f><parameter=s>x</parameter></function>" "\"}"},
+        {&xml, tools, CALL_OF("f", P("s", "x")), "F:f {\"s\":\"x\"};"},
+        {&xml, tools, CALL_OF("f", P("s", "x")) "\n" CALL_OF("f", P("s", "y")), "F:f {\"s\":\"x\"};F:f {\"s\":\"y\"};"},
+        {&xml, one, CALL_OF("f", P("s", "x")) "\n" CALL_OF("f", P("s", "y")), NULL},
+        {&xml, tools, CALL_OF("f", ""), NULL},
+        {&xml, tools, "hello", NULL},
+        {&xml, tools, "{\"a\":5}", NULL},
+        {&xml, off, "{\"a\":\"x\"}", "C:{\"a\":\"x\"}"},
+        {&xml, off, CALL_OF("f", P("s", "x")), NULL},
+        {&xml, must, "{\"a\":\"x\"}", NULL},
+        {&xml, must, CALL_OF("f", P("s", "x")), "F:f {\"s\":\"x\"};"},
+        {&hermes, tools, "{\"a\":\"x\"}", "C:{\"a\":\"x\"}"},
+        {&hermes, tools, HERMES_CALL, "F:f {\"s\": \"x\"};"},
+        {&hermes, tools, HERMES_CALL "\n" HERMES_CALL, "F:f {\"s\": \"x\"};F:f {\"s\": \"x\"};"},
+        {&llama, tools, "{\"a\":\"x\"}", "C:{\"a\":\"x\"}"},
+        {&llama, tools, "{\"name\": \"f\", \"parameters\": {\"s\": \"x\"}}", "F:f {\"s\": \"x\"};"},
+        {&none, tools, "{\"a\":\"x\"}", "C:{\"a\":\"x\"}"},
+        /* names of the grammar's own that are those around it; quotes and brackets in literals and classes */
+        {&hermes, grammar, "]a \"b!<a \"b!", "C:]a \"b!<a \"b!"},
+        {&hermes, grammar, HERMES_CALL, "F:f {\"s\": \"x\"};"},
+        {&hermes, grammar, "]a \"b", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        es_call call;
+        parse_formed(*rows[i].format, rows[i].more, &call);
+        if (follows(&call, rows[i].text) != (rows[i].parts != NULL)) fail_msg("%zu: %s", i, rows[i].text);
+        if (rows[i].parts) expect_parts(&call, rows[i].text, rows[i].parts);
+        es_call_free(&call);
+    }
+}
+
+/* A model that opens its reasoning itself may do so before a form, unless it is told not to think. */
+static void a_form_stands_behind_reasoning_that_the_model_opens(void **state)
+{
+    (void)state;
+    static const es_answer_format thinks = {.reasoning = ES_REASONING_THINK, .tools = ES_TOOLS_HERMES}, never = {.tools = ES_TOOLS_HERMES};
+    static const char off[] = ",\"chat_template_kwargs\":{\"enable_thinking\":false}";
+    static const struct {
+        const es_answer_format *format;
+        const char *more, *text, *parts; /* NULL: it must not be possible */
+    } rows[] = {
+        {&thinks, "", "{\"a\":\"x\"}", "C:{\"a\":\"x\"}"},
+        {&thinks, "", "<think>\nhm</think>\n\n{\"a\":\"x\"}", "R:hmC:{\"a\":\"x\"}"},
+        {&thinks, "", "<think>a < </thin{}</think>{\"a\":\"x\"}", "R:a < </thin{}C:{\"a\":\"x\"}"},
+        {&thinks, "", "<think>hm", NULL},
+        {&thinks, "", "<think>hm</think>so", NULL},
+        {&thinks, off, "<think>hm</think>{\"a\":\"x\"}", NULL},
+        {&thinks, off, "{\"a\":\"x\"}", "C:{\"a\":\"x\"}"},
+        {&never, "", "<think>hm</think>{\"a\":\"x\"}", NULL},
+        {&thinks, ",\"tools\":[" TOOL_F "]", "<think>hm</think>\n" HERMES_CALL, "R:hmF:f {\"s\": \"x\"};"},
+        {&thinks, ",\"tools\":[" TOOL_F "]", "<think>hm</think>\n{\"a\":\"<tool_call>{}\"}", "R:hmC:{\"a\":\"<tool_call>{}\"}"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        es_call call;
+        char more[2000];
+        snprintf(more, sizeof more, "%s%s", FORM_A, rows[i].more);
+        parse_formed(*rows[i].format, more, &call);
+        if (follows(&call, rows[i].text) != (rows[i].parts != NULL)) fail_msg("%zu: %s", i, rows[i].text);
+        if (rows[i].parts) expect_parts(&call, rows[i].text, rows[i].parts);
         es_call_free(&call);
     }
 }
@@ -520,6 +625,8 @@ int main(void)
         cmocka_unit_test_setup(other_apis_are_chats_in_other_words, open_fake),
         cmocka_unit_test_setup(a_forced_call_is_written_as_it_is_read, open_fake),
         cmocka_unit_test_setup(what_cannot_be_forced_is_refused_by_name, open_fake),
+        cmocka_unit_test_setup(a_form_and_tools_leave_the_choice_to_the_model, open_fake),
+        cmocka_unit_test_setup(a_form_stands_behind_reasoning_that_the_model_opens, open_fake),
         cmocka_unit_test_setup(an_answer_that_has_begun_is_continued, open_fake),
         cmocka_unit_test_setup(parts_stay_apart_for_templates_that_read_them, open_fake),
         cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
