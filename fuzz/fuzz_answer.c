@@ -1,6 +1,6 @@
 /* What a model writes: the first byte chooses the format, the second how the text is cut, the rest is the text. It must come
  * apart the same way whole and in pieces; what is neither reasoning nor a call must come out as it went in; arguments must be
- * JSON. */
+ * JSON, or a beginning of it where the call was broken off. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,19 +20,21 @@ typedef struct record {
     int last;
 } record;
 
-/* A whole call's arguments are one object; jansson must agree where only syntax can be at fault (not UTF-8, surrogates,
- * numbers out of range). */
+/* One object, or the beginning of one; jansson must agree where only syntax can be at fault (not UTF-8, surrogates, numbers out of
+ * range). */
 static void check_arguments(const es_text *text)
 {
     es_json_scan scan = {0};
+    es_json_seen seen = ES_JSON_MORE;
     bool ascii = true;
     for (size_t i = 0; i < text->bytes; i++) {
-        const es_json_seen seen = es_json_scan_byte(&scan, text->data[i]);
-        if (seen != (i + 1 < text->bytes ? ES_JSON_MORE : ES_JSON_WHOLE)) abort();
+        if (seen != ES_JSON_MORE) abort();
+        seen = es_json_scan_byte(&scan, text->data[i]);
+        if (seen == ES_JSON_BROKEN) abort();
         ascii &= text->data[i] > 0 && text->data[i] != '\\' && !(text->data[i] >= '0' && text->data[i] <= '9');
     }
-    json_t *object = ascii ? json_loadb(text->data, text->bytes, 0, NULL) : NULL;
-    if (text->bytes == 0 || (ascii && !json_is_object(object))) abort();
+    json_t *object = ascii && seen == ES_JSON_WHOLE ? json_loadb(text->data, text->bytes, 0, NULL) : NULL;
+    if (text->bytes == 0 || (ascii && seen == ES_JSON_WHOLE && !json_is_object(object))) abort();
     json_decref(object);
 }
 
@@ -78,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         "{\"type\":\"integer\"},\"o\":{\"anyOf\":[{\"type\":\"object\"},{\"type\":\"null\"}]}}}}},{\"name\":\"g\"}]";
     if (bytes < 2 || bytes > 1 << 16) return 0;
     const es_answer_format format = {data[0] & 1 ? ES_REASONING_THINK : ES_REASONING_NONE, (es_tool_form)(data[0] >> 1 & 3),
-                                     data[0] >> 3 & 1};
+                                     data[0] >> 3 & 1, data[0] >> 5 & 1};
     json_t *tools = data[0] & 16 ? NULL : json_loads(tools_json, 0, NULL);
     const char *text = (const char *)data + 2;
     const size_t n = bytes - 2;

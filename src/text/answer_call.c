@@ -1,8 +1,10 @@
 /* answer_call.c: the calls in an answer.
  *
- * A call in JSON is handed on once it is whole: until then it may turn out to be none. A call in the XML-like form is handed
- * on while it is written, since its values can be whole files: once its head has been read nothing can go wrong any more,
- * because whatever is no mark where a mark could stand is a part of the value before it. */
+ * Values can be whole files, so a call is handed on while it is written. In the XML-like form nothing can go wrong once its head
+ * has been read, because whatever is no mark where a mark could stand is a part of the value before it. In JSON a call is one as
+ * soon as its name has been read and its arguments have been opened; should they break off as JSON behind that, the call is cut
+ * off there and the rest is content. Where the name comes last, or the arguments are written out in a string, it is handed on
+ * when it is whole. */
 #include <string.h>
 
 #include "text/answer_internal.h"
@@ -96,6 +98,7 @@ static bool xml_head(es_answer_parser *parser, size_t offset)
 static bool begin_json(es_answer_parser *parser, size_t offset)
 {
     parser->scan = (es_json_scan){0};
+    parser->looked = false;
     parser->mark = parser->scanned = offset;
     return go(parser, ANSWER_CALL_JSON);
 }
@@ -199,14 +202,57 @@ static bool send_call(const es_answer_parser *parser, slice object)
     return good;
 }
 
+/* Whether what ends with the brace of an object is a member's name with one of these names, and the brace. */
+static bool opens_arguments(const char *text, size_t bytes)
+{
+    static const char *const names[] = {"\"arguments\"", "\"parameters\""};
+    size_t end = bytes - 1;
+    while (end > 0 && answer_is_space(text[end - 1])) end--;
+    if (end == 0 || text[--end] != ':') return false;
+    while (end > 0 && answer_is_space(text[end - 1])) end--;
+    for (size_t i = 0; i < 2; i++) {
+        const size_t wanted = strlen(names[i]);
+        /* behind a backslash the quote would belong to a longer name */
+        if (end > wanted && memcmp(text + end - wanted, names[i], wanted) == 0 && text[end - wanted - 1] != '\\') return true;
+    }
+    return false;
+}
+
+/* The object's name, where it is one that a call can have. */
+static bool find_name(const es_answer_parser *parser, slice object, slice *name)
+{
+    *name = member(object, "name");
+    if (!name->text || *name->text != '"' || name->bytes < 2 || !name_fits(name->text + 1, name->bytes - 2)) return false;
+    name->text++;
+    name->bytes -= 2;
+    return !parser->bare || es_tool_find(parser->tools, name->text, name->bytes);
+}
+
+/* The brace that opens the arguments has just been read: from here on it is a call. */
+static bool begin_arguments(es_answer_parser *parser)
+{
+    const slice object = {answer_text(parser) + parser->mark, parser->scanned - parser->mark};
+    slice name;
+    if (parser->looked || !opens_arguments(object.text, object.bytes)) return false;
+    parser->looked = true; /* once: finding a name takes as long as what has come is */
+    if (!find_name(parser, object, &name)) return false;
+    send(parser, ES_PART_CALL, name.text, name.bytes);
+    parser->at += parser->scanned - 1;
+    parser->scanned = 1;
+    return go(parser, ANSWER_CALL_ARGUMENTS);
+}
+
 bool answer_call_json(es_answer_parser *parser)
 {
-    const char *text = answer_text(parser);
     const size_t left = answer_left(parser);
     while (parser->scanned < left) {
+        const char *text = answer_text(parser);
+        const uint8_t depth = parser->scan.depth;
         const es_json_seen seen = es_json_scan_byte(&parser->scan, text[parser->scanned]);
         if (seen == ES_JSON_BROKEN) return give_up(parser, parser->scanned);
+        const bool opened = depth == 1 && parser->scan.depth == 2 && text[parser->scanned] == '{';
         parser->scanned++;
+        if (opened && begin_arguments(parser)) return true;
         if (seen == ES_JSON_MORE) continue;
         if (!send_call(parser, (slice){text + parser->mark, parser->scanned - parser->mark}))
             return give_up(parser, parser->scanned);
@@ -214,6 +260,41 @@ bool answer_call_json(es_answer_parser *parser)
         return go(parser, ANSWER_CALL_AFTER);
     }
     return parser->final && give_up(parser, left);
+}
+
+/* Inside of the arguments: they are handed on as they come. */
+bool answer_call_arguments(es_answer_parser *parser)
+{
+    const char *text = answer_text(parser);
+    const size_t left = answer_left(parser);
+    bool broken = false;
+    while (parser->scanned < left && parser->scan.depth > 1 && !broken) {
+        broken = es_json_scan_byte(&parser->scan, text[parser->scanned]) == ES_JSON_BROKEN;
+        if (!broken) parser->scanned++;
+    }
+    answer_emit(parser, ES_PART_ARGUMENTS, parser->scanned);
+    parser->scanned = 0;
+    if (!broken && parser->scan.depth > 1 && !parser->final) return false;
+    if (!broken && parser->scan.depth == 1) return go(parser, ANSWER_CALL_CLOSE);
+    send(parser, ES_PART_CALL_END, "", 0);
+    return go(parser, broken ? ANSWER_CONTENT : ANSWER_ENDED);
+}
+
+/* Behind the arguments: what else the object says of the call says nothing here. */
+bool answer_call_close(es_answer_parser *parser)
+{
+    const char *text = answer_text(parser);
+    const size_t left = answer_left(parser);
+    es_json_seen seen = ES_JSON_MORE;
+    size_t read = 0;
+    while (read < left && seen == ES_JSON_MORE) {
+        seen = es_json_scan_byte(&parser->scan, text[read]);
+        read += seen != ES_JSON_BROKEN;
+    }
+    parser->at += read;
+    if (seen == ES_JSON_MORE && !parser->final) return false;
+    send(parser, ES_PART_CALL_END, "", 0);
+    return go(parser, ANSWER_CALL_AFTER);
 }
 
 /* ---- the XML-like form ---- */

@@ -17,6 +17,8 @@ typedef enum answer_state {
     ANSWER_CONTENT,
     ANSWER_CALL_HEAD, /* at a mark that may begin a call */
     ANSWER_CALL_JSON, /* inside of what may be a call's JSON */
+    ANSWER_CALL_ARGUMENTS, /* inside of its arguments, which are handed on */
+    ANSWER_CALL_CLOSE, /* behind them, in what is left of its JSON */
     ANSWER_XML_TAG,   /* at <parameter=...>, </function> or </tool_call>, whole */
     ANSWER_XML_VALUE,
     ANSWER_CALL_AFTER, /* white space and closing marks after a call */
@@ -37,6 +39,7 @@ struct es_answer_parser {
     bool bare;      /* no mark says that it is one: its name must be a tool's */
     size_t scanned; /* bytes from `at` on that have been looked at */
     es_json_scan scan;
+    bool looked;    /* whether its arguments begin here has been asked once */
     const json_t *function;
     json_t *parameters; /* names already seen, as the members of an object */
     unsigned types;     /* of the parameter at hand */
@@ -65,6 +68,8 @@ void answer_emit(es_answer_parser *parser, es_part part, size_t bytes);
 /* answer_call.c: each does what it can; false when it needs more text. */
 bool answer_call_head(es_answer_parser *parser);
 bool answer_call_json(es_answer_parser *parser);
+bool answer_call_arguments(es_answer_parser *parser);
+bool answer_call_close(es_answer_parser *parser);
 bool answer_xml_tag(es_answer_parser *parser);
 bool answer_xml_value(es_answer_parser *parser);
 bool answer_call_after(es_answer_parser *parser);

@@ -179,6 +179,8 @@ static bool step(es_answer_parser *parser)
     case ANSWER_CONTENT: return content(parser);
     case ANSWER_CALL_HEAD: return answer_call_head(parser);
     case ANSWER_CALL_JSON: return answer_call_json(parser);
+    case ANSWER_CALL_ARGUMENTS: return answer_call_arguments(parser);
+    case ANSWER_CALL_CLOSE: return answer_call_close(parser);
     case ANSWER_XML_TAG: return answer_xml_tag(parser);
     case ANSWER_XML_VALUE: return answer_xml_value(parser);
     case ANSWER_CALL_AFTER: return answer_call_after(parser);

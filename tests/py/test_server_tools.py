@@ -63,10 +63,18 @@ def a_stream_and_a_whole_answer_say_the_same(api):
     assert whole(api, messages=say(CALL), tools=TOOLS)[1] is None
 
 
+def arguments_in_json_come_while_they_are_written(api):
+    arguments = '{"city": "New \\"York\\"", "days": 3}'
+    call = f'<tool_call>\n{{"name": "get_weather", "arguments": {arguments}}}\n</tool_call>'
+    _, content, calls, finish, pieces = streamed(api, messages=say(f"I look.\n{call}\n{call}"), tools=TOOLS)
+    assert (content, finish) == ("I look.", "tool_calls") and [c[1:] for c in calls] == [["get_weather", arguments]] * 2, calls
+    assert pieces > len(arguments) / 2, "each token of the arguments comes by itself"
+
+
 def without_tools_a_call_is_text(api):
     for more in ({}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": []}):
         assert whole(api, messages=say(CALL), **more) == ("", CALL, [], "stop")
-    broken = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": }}\n</tool_call>"
+    broken = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": \"city\": }\n</tool_call>"
     assert whole(api, messages=say(broken), tools=TOOLS) == ("", broken, [], "stop")
     assert streamed(api, messages=say(broken), tools=TOOLS)[:4] == ("", broken, [], "stop")
 
@@ -114,7 +122,7 @@ def wrong_tools_are_refused_by_name(api):
 def on_an_engine_that_says_what_it_is_told():
     with fake_server("tools=xml", "reasoning=think", "context=8192", "step_us=0") as server:
         api = client(server)
-        for test in (a_stream_and_a_whole_answer_say_the_same, without_tools_a_call_is_text, a_cut_call_says_so,
+        for test in (a_stream_and_a_whole_answer_say_the_same, arguments_in_json_come_while_they_are_written, without_tools_a_call_is_text, a_cut_call_says_so,
                      one_call_is_enough_where_parallel_ones_are_not_wanted, reasoning_is_counted, wrong_tools_are_refused_by_name):
             test(api)
 

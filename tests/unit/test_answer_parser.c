@@ -166,6 +166,18 @@ static void calls_in_json_are_read(void **state)
           "C:I look.|F:stop|A:{}|E|C:<|python_tag|>print(1)");
 }
 
+/* Behind the brace of its arguments it is a call, whatever comes. */
+static void a_call_in_json_that_goes_wrong_is_cut_off_there(void **state)
+{
+    (void)state;
+    check(hermes, "<tool_call>{\"name\":\"x\",\"arguments\":{\"a\":\"b", "F:x|A:{\"a\":\"b|E");
+    check(hermes, "<tool_call>\n{\"name\": \"x\", \"arguments\": {\"a\": }}\n</tool_call>", "F:x|A:{\"a\": |E|C:}}\n</tool_call>");
+    check(hermes, "<tool_call>\n{\"name\": \"x\", \"arguments\": {\"a\": [{}]}\n</tool_call>\nso", "F:x|A:{\"a\": [{}]}|E|C:so");
+    check(hermes, "<tool_call>\n{\"name\": \"x\", \"arguments\": {}, \"id\": {\"arguments\": {}}}\n</tool_call>\nso", "F:x|A:{}|E|C:so");
+    check(llama, "{\"name\": \"stop\", \"parameters\": {}", "F:stop|A:{}|E");
+    check(llama, "{\"name\": \"stop\", \"parameters\" : { \"a\" : 1", "F:stop|A:{ \"a\" : 1|E");
+}
+
 static void what_is_no_call_is_content_byte_for_byte(void **state)
 {
     (void)state;
@@ -173,11 +185,14 @@ static void what_is_no_call_is_content_byte_for_byte(void **state)
         "<tool_call>",
         "a <tool_call> b",
         " \n<tool_call>\n\n",
-        "<tool_call>\n{\"name\": \"x\", \"arguments\": {\"a\": }}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"x\", \"arguments\": [}]}\n</tool_call>",
+        "<tool_call>\n{\"arguments\": {\"a\": }, \"name\": \"x\"}\n</tool_call>",
+        "<tool_call>\n{\"x\": \"name\", \"arguments\": {\"a\": }}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"x\", \"n\\\"arguments\": {\"a\": }}\n</tool_call>",
         "<tool_call>{\"name\": 5}</tool_call>",
         "<tool_call>{\"name\": \"x\", \"arguments\": [1]}</tool_call>",
         "<tool_call>{\"name\": \"x\", \"arguments\": \"{\"}</tool_call>",
-        "<tool_call>{\"name\":\"x\",\"arguments\":{\"a\":\"b",
+        "<tool_call>{\"name\":\"x\",\"arguments\":",
         "<tool_call>\n<function=>\n</function>",
         "<tool_call><function=a\nb></function>",
         "<tool_call><function=f>text</function></tool_call>",
@@ -207,7 +222,7 @@ static void what_is_no_call_is_content_byte_for_byte(void **state)
         "text {\"name\": \"stop\", \"parameters\": {}}",
         "<|python_tag|>x = {}",
         "<|python",
-        "{\"name\": \"stop\", \"parameters\": {}",
+        "{\"name\": \"stop\", \"parameters\": ",
     };
     for (size_t i = 0; i < sizeof bare / sizeof *bare; i++) {
         char expected[300];
@@ -218,18 +233,30 @@ static void what_is_no_call_is_content_byte_for_byte(void **state)
     check(xml, "<tool_call>{,}<tool_call>{\"name\":\"x\"}", "C:<tool_call>{,}|F:x|A:{}|E");
 }
 
+typedef struct arrival {
+    const char *text, *seen; /* what comes, and all that has come out then */
+} arrival;
+
+static void expect_arrivals(es_answer_format format, const arrival *rows, size_t count)
+{
+    transcript t = {.last = -1};
+    json_t *tools = json_loads(tools_json, 0, NULL);
+    es_answer_parser *parser;
+    assert_int_equal(es_answer_parser_open(format, tools, on_part, &t, &parser), ES_OK);
+    json_decref(tools);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(es_answer_parser_add(parser, rows[i].text, strlen(rows[i].text)), ES_OK);
+        assert_string_equal(t.text.data ? t.text.data : "", rows[i].seen);
+    }
+    es_answer_parser_close(parser);
+    es_text_free(&t.text);
+}
+
 /* Whatever can be sent on is sent on at once. */
 static void nothing_waits_longer_than_it_must(void **state)
 {
     (void)state;
-    transcript t = {.last = -1};
-    json_t *tools = json_loads(tools_json, 0, NULL);
-    es_answer_parser *parser;
-    assert_int_equal(es_answer_parser_open(thinking, tools, on_part, &t, &parser), ES_OK);
-    json_decref(tools);
-    static const struct {
-        const char *text, *seen;
-    } rows[] = {
+    static const arrival in_xml[] = {
         {"hm",                                              "R:hm"                                         },
         {"m </th",                                          "R:hmm"                                        },
         {"ink>Yes",                                         "R:hmm|C:Yes"                                  },
@@ -237,12 +264,40 @@ static void nothing_waits_longer_than_it_must(void **state)
         {"New ",                                            "R:hmm|C:Yes.|F:weather|A:{\"city\":\"New "    },
         {"York",                                            "R:hmm|C:Yes.|F:weather|A:{\"city\":\"New York"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(es_answer_parser_add(parser, rows[i].text, strlen(rows[i].text)), ES_OK);
-        assert_string_equal(t.text.data, rows[i].seen);
-    }
-    es_answer_parser_close(parser);
-    es_text_free(&t.text);
+    static const arrival in_json[] = {
+        {"<tool_call>\n{\"name\": \"wea", ""                                               },
+        {"ther\", \"arguments\": ",      ""                                               },
+        {"{",                            "F:weather|A:{"                                  },
+        {"\"city\": \"New ",             "F:weather|A:{\"city\": \"New "                  },
+        {"York\"",                       "F:weather|A:{\"city\": \"New York\""             },
+        {"}",                            "F:weather|A:{\"city\": \"New York\"}"            },
+        {"}\n",                          "F:weather|A:{\"city\": \"New York\"}|E"          },
+        {"</tool_call>\n.",              "F:weather|A:{\"city\": \"New York\"}|E|C:."      },
+    };
+    static const arrival bare[] = {
+        {"{\"name\": \"nobody\", \"parameters\": {\"a\"", ""},
+        {": 1}}.", "C:{\"name\": \"nobody\", \"parameters\": {\"a\": 1}}."},
+    };
+    expect_arrivals(thinking, in_xml, sizeof in_xml / sizeof *in_xml);
+    expect_arrivals(hermes, in_json, sizeof in_json / sizeof *in_json);
+    expect_arrivals(llama, bare, sizeof bare / sizeof *bare);
+}
+
+/* Where calls stand alone, what does not begin with one holds none. */
+static void calls_that_stand_alone_are_not_looked_for_in_content(void **state)
+{
+    (void)state;
+    es_answer_format alone[] = {xml, hermes, llama, thinking};
+    for (size_t i = 0; i < 4; i++) alone[i].calls_alone = true;
+    static const char inside[] = "{\"a\":\"<tool_call><function=stop></function></tool_call><|python_tag|>{}\"}";
+    char expected[200];
+    snprintf(expected, sizeof expected, "C:%s", inside);
+    for (size_t i = 0; i < 3; i++) check(alone[i], inside, expected);
+    check(alone[0], "\n<tool_call><function=stop></function></tool_call>\n<tool_call>{\"name\":\"x\"}</tool_call>", "F:stop|A:{}|E|F:x|A:{}|E");
+    check(alone[1], "x <tool_call>{\"name\":\"x\"}</tool_call>", "C:x <tool_call>{\"name\":\"x\"}</tool_call>");
+    check(alone[2], "{\"name\": \"stop\", \"parameters\": {}}", "F:stop|A:{}|E");
+    check(alone[3], "hm</think>\n\n<tool_call>{\"name\":\"x\"}</tool_call>", "R:hm|F:x|A:{}|E");
+    check(alone[3], "hm</think>\n\n{<function=stop></function>}", "R:hm|C:{<function=stop></function>}");
 }
 
 int main(void)
@@ -255,6 +310,8 @@ int main(void)
         cmocka_unit_test(calls_in_json_are_read),
         cmocka_unit_test(what_is_no_call_is_content_byte_for_byte),
         cmocka_unit_test(nothing_waits_longer_than_it_must),
+        cmocka_unit_test(a_call_in_json_that_goes_wrong_is_cut_off_there),
+        cmocka_unit_test(calls_that_stand_alone_are_not_looked_for_in_content),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
