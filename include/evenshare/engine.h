@@ -112,6 +112,7 @@ typedef struct es_logit_bias {
 
 typedef enum es_event_kind {
     ES_EVENT_PROGRESS, /**< prompt tokens done so far */
+    ES_EVENT_PROMPT,   /**< how likely a token of the prompt is after those before it */
     ES_EVENT_TOKEN,    /**< one more token of the answer */
     ES_EVENT_DONE,     /**< the last event: the answer is whole */
     ES_EVENT_ERROR,    /**< the last event: why there is no (whole) answer */
@@ -130,7 +131,7 @@ typedef struct es_event {
     uint64_t request;
     /* progress */
     int64_t prompt_done;          /**< prompt tokens computed or found in a cache; also prompt_tokens and cached_tokens */
-    /* token */
+    /* token; prompt, without text: `prompt_done` tokens stand before it */
     es_token token;
     const char *text;             /**< characters that this token completed, stop strings already cut off; may be empty */
     size_t text_bytes;
@@ -175,6 +176,8 @@ typedef struct es_request {
     bool logprobs;               /**< fill event.logprob */
     int top_logprobs;            /**< fill event.top with this many, at most 20 */
     bool progress;               /**< send ES_EVENT_PROGRESS */
+    bool prompt_logprobs;        /**< send ES_EVENT_PROMPT for each prompt token but the first, in order, with logprob and
+                                      top_logprobs; then nothing of the prompt is taken from a cache */
     es_event_fn on_event;        /**< called on the engine's thread: must not block; may be NULL */
     es_logits_fn on_logits;      /**< wants logits of prompt positions from `logits_from` on; may be NULL */
     int64_t logits_from;

@@ -9,7 +9,7 @@
 static es_prefix_hit find_prefix(es_engine *engine, es_sequence *s)
 {
     int64_t limit = s->count - 1;
-    if (s->request.on_logits && s->logits_next < s->prompt_count && s->logits_next < limit) limit = s->logits_next;
+    if (es_sequence_reads_prompt(s) && s->logits_next < limit) limit = s->logits_next;
     if ((engine->no_cache && !s->moves) || limit <= 0) return (es_prefix_hit){.tail_page = -1, .slot = -1};
     return es_prefix_find(engine->prefix, s->tokens, limit, s->pages);
 }

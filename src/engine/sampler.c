@@ -198,9 +198,9 @@ static es_token draw(es_sampler *s, const es_sample_input *in, float most)
 }
 
 /* Log-probabilities come from the model's own logits: before penalties, bias and temperature. */
-static void report(const es_sampler *s, const es_sample_input *in, es_sample *sample)
+void es_sampler_report(const es_sampler *s, const float *logits, es_token token, int top, es_sample *sample)
 {
-    const float *logits = in->logits;
+    *sample = (es_sample){.token = token};
     const es_token best = arg_max(logits, s->vocabulary);
     if (best == ES_NO_TOKEN) return;
     double total = 0;
@@ -211,8 +211,8 @@ static void report(const es_sampler *s, const es_sample_input *in, es_sample *sa
     for (int32_t i = 0; i < s->vocabulary; i++) {
         int at = sample->top_count;
         while (at > 0 && logits[i] > logits[sample->top[at - 1].token]) at--;
-        if (at == in->top_logprobs || !(logits[i] > -INFINITY)) continue;
-        if (sample->top_count < in->top_logprobs) sample->top_count++;
+        if (at == top || !(logits[i] > -INFINITY)) continue;
+        if (sample->top_count < top) sample->top_count++;
         memmove(&sample->top[at + 1], &sample->top[at], (size_t)(sample->top_count - 1 - at) * sizeof *sample->top);
         sample->top[at].token = i;
     }
@@ -230,6 +230,6 @@ es_status es_sampler_choose(es_sampler *s, const es_sample_input *in, es_sample 
     if (best == ES_NO_TOKEN)
         return es_fail(ES_INTERNAL, "no token can be chosen: every logit is NaN or banned");
     sample->token = in->sampling->temperature > 0 ? draw(s, in, s->logits[best]) : best;
-    if (in->top_logprobs >= 0) report(s, in, sample);
+    if (in->top_logprobs >= 0) es_sampler_report(s, in->logits, sample->token, in->top_logprobs, sample);
     return ES_OK;
 }

@@ -46,6 +46,8 @@ es_status es_sampler_open(int32_t vocabulary, es_sampler *sampler);
 void es_sampler_close(es_sampler *sampler);
 /** Choose. ES_INTERNAL when every logit is NaN or banned. Allocates nothing. */
 es_status es_sampler_choose(es_sampler *sampler, const es_sample_input *input, es_sample *sample);
+/** Report how likely `token` is by these logits [vocabulary], and the `top` likeliest tokens, most likely first. */
+void es_sampler_report(const es_sampler *sampler, const float *logits, es_token token, int top, es_sample *sample);
 /** ES_INVALID with the parameter's name when a value is out of its range. */
 es_status es_sampling_check(const es_sampling *sampling);
 

@@ -92,7 +92,7 @@ static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, 
     char *text = carve(c, held, 1);
     if (!s) return NULL;
     *s = (es_sequence){.request = copy, .tokens = tokens, .capacity = capacity, .pages = table, .page_capacity = pages,
-                       .slot = -1, .logits_next = r->logits_from, .held = text, .held_capacity = held, .longest_stop = longest};
+                       .slot = -1, .logits_next = r->prompt_logprobs ? 0 : r->logits_from, .held = text, .held_capacity = held, .longest_stop = longest};
     s->count = s->prompt_count = (int64_t)r->prompt_count;
     s->grammar_from = r->grammar_after ? -1 : s->prompt_count;
     memcpy(tokens, r->prompt, r->prompt_count * sizeof *tokens);
@@ -116,6 +116,11 @@ int64_t es_sequence_pages(const es_sequence *s, int32_t page)
     const int64_t next = s->count < s->capacity ? s->count + 1 : s->capacity;
     const int64_t pages = ((s->promised > next ? s->promised : next) + page - 1) / page;
     return pages < s->page_capacity ? pages : s->page_capacity;
+}
+
+bool es_sequence_reads_prompt(const es_sequence *s)
+{
+    return (s->request.on_logits || s->request.prompt_logprobs) && s->logits_next < s->prompt_count;
 }
 
 bool es_sequence_decodes(const es_sequence *s)

@@ -76,6 +76,9 @@ int64_t es_sequence_until(const es_sequence *sequence, bool recurrent);
  *  the last one that was. */
 bool es_sequence_worth_keeping(const es_sequence *sequence);
 
+/** Whether logits of its prompt from position logits_next on are still wanted: a cache has none. */
+bool es_sequence_reads_prompt(const es_sequence *sequence);
+
 /** Take a chosen token's text: *text is what may be sent now (valid until the next call); *stop is the stop string that was
  *  found, or NULL, in which case the text before it is all that will ever be sent. */
 es_status es_sequence_add_text(es_sequence *sequence, es_token token, bool visible, const char **text, size_t *bytes,

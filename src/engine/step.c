@@ -7,6 +7,7 @@
 
 #define LEAST_BUDGET 0.020
 #define OVERRUN 10.0        /* budgets; a step past that is told of */
+#define TOLD_ROWS 16        /* most rows of a prompt whose tokens are told of: their logits cost what no cost model sees */
 #define TELL_AGAIN 10e9     /* nanoseconds between two such lines */
 #define MEASURED_ROWS 16    /* of a prompt, when the engine opens */
 #define MEASURED_DEPTH 4096 /* tokens before them */
@@ -111,7 +112,7 @@ void es_engine_fail(es_engine *engine, es_sequence *s, es_status status)
 static bool wants_output(const es_sequence *s, int64_t position)
 {
     if (position == s->count - 1 && s->request.max_tokens > 0) return true;
-    return s->request.on_logits && position >= s->logits_next && position < s->prompt_count;
+    return es_sequence_reads_prompt(s) && position >= s->logits_next && position < s->prompt_count;
 }
 
 static void lay_out(es_engine *engine, es_batch *batch)
@@ -187,6 +188,20 @@ static void choose(es_engine *engine, es_sequence *s, const float *logits)
         es_engine_finish(engine, s, ES_FINISH_LENGTH, NULL);
 }
 
+/* Whoever wants to know is told what a prompt's token says of the one behind it. */
+static void tell_prompt(es_engine *engine, es_sequence *s, int64_t position, const float *logits)
+{
+    const es_request *r = &s->request;
+    s->logits_next = position + 1;
+    if (r->on_logits) r->on_logits(r->user, position, logits, engine->model->config.vocabulary);
+    if (!r->prompt_logprobs || position + 1 == s->prompt_count) return;
+    es_sample sample;
+    es_sampler_report(&engine->sampler, logits, s->tokens[position + 1], r->top_logprobs, &sample);
+    es_event event = {.kind = ES_EVENT_PROMPT, .text = "", .prompt_done = position + 1, .token = sample.token,
+                      .logprob = sample.logprob, .top = sample.top, .top_count = sample.top_count};
+    send(s, &event);
+}
+
 /* Logits of up to `outputs` rows at a time: their buffer is bounded, whatever was asked for. */
 static es_status read_outputs(es_engine *engine, const es_batch *batch)
 {
@@ -204,10 +219,8 @@ static es_status read_outputs(es_engine *engine, const es_batch *batch)
             es_sequence *s = engine->output_owner[first + i];
             const float *row = logits + (int64_t)i * vocabulary;
             const int64_t position = s->computed + part.output_row[i] - s->step_row;
-            if (s->request.on_logits && position >= s->logits_next && position < s->prompt_count) {
-                s->request.on_logits(s->request.user, position, row, vocabulary);
-                s->logits_next = position + 1;
-            }
+            if (es_sequence_reads_prompt(s) && position >= s->logits_next && position < s->prompt_count)
+                tell_prompt(engine, s, position, row);
             if (position == s->count - 1 && s->request.max_tokens > 0) {
                 s->computed += s->step_rows; /* its rows are done: from here on it may end */
                 s->step_rows = 0;
@@ -251,8 +264,10 @@ static int32_t plan_step(es_engine *engine, int64_t *prompt_rows, int64_t *again
 {
     for (int32_t i = 0; i < engine->running_count; i++) {
         const es_sequence *s = engine->running[i];
+        int64_t until = s->paused ? s->computed : es_sequence_until(s, engine->recurrent);
+        if (s->request.prompt_logprobs && until > s->computed + TOLD_ROWS) until = s->computed + TOLD_ROWS;
         engine->jobs[i] = (es_job){.computed = s->computed, .work = s->computed - s->resumed, .left = s->count - s->computed,
-                                   .until = s->paused ? s->computed : es_sequence_until(s, engine->recurrent),
+                                   .until = until,
                                    .decoding = !s->paused && es_sequence_decodes(s)};
     }
     const int32_t rows = es_scheduler_plan(&engine->scheduler, engine->jobs, engine->running_count);

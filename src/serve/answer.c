@@ -191,7 +191,10 @@ static es_status make_choices(es_answer *answer)
     answer->choices = calloc(count, sizeof *answer->choices);
     if (!answer->choices) return es_fail(ES_NO_MEMORY, "no memory for the answer");
     answer->choice_count = count;
-    for (size_t i = 0; i < count; i++) ES_TRY(open_message(answer, i));
+    for (size_t i = 0; i < count; i++) {
+        ES_TRY(open_message(answer, i));
+        if (call->request.prompt_logprobs) es_choice_add_prompt(answer, i, 0, NULL);
+    }
     return ES_OK;
 }
 
@@ -381,6 +384,7 @@ void es_answer_event(es_answer *answer, const es_event *event)
     if (answer->finished || index >= answer->choice_count) return;
     switch (event->kind) {
     case ES_EVENT_PROGRESS: on_progress(answer, index, event); break;
+    case ES_EVENT_PROMPT: es_choice_add_prompt(answer, index, (size_t)event->prompt_done, event); break;
     case ES_EVENT_TOKEN: on_token(answer, index, event); break;
     case ES_EVENT_DONE: on_done(answer, index, event); break;
     case ES_EVENT_ERROR: on_error(answer, index, event); break;

@@ -22,6 +22,7 @@ typedef struct es_choice {
     json_t *logprobs;  /**< array (chat) or object of arrays (completions); NULL when not asked for */
     json_t *token_ids; /**< array; NULL when not asked for */
     size_t characters; /**< of text, for text_offset */
+    size_t echoed;     /**< bytes of the prompt's text whose tokens have been noted */
     bool begun, ended;
     size_t open_blocks, closed_blocks; /**< streams of blocks: how many have begun and ended */
     bool cut; /**< stopped here: the one call that was wanted is whole */
@@ -105,6 +106,8 @@ const es_shape *es_shape_of(es_call_kind kind);
 extern const es_shape es_shape_openai;
 /** Note a token's logprob and number in the choice, as far as they were asked for. */
 void es_choice_add_token(const es_answer *answer, es_choice *choice, const es_event *event);
+/** Note a prompt's token, number `at`, where its echo has log-probabilities; `event` NULL: there is none before the first. */
+void es_choice_add_prompt(const es_answer *answer, size_t choice, size_t at, const es_event *event);
 /** "stop", "length" or "tool_calls". */
 const char *es_choice_finish_reason(const es_choice *choice);
 

@@ -63,11 +63,8 @@ static void append_to(json_t *object, const char *name, json_t *value)
     json_array_append_new(json_object_get(object, name), value);
 }
 
-static void add_completion_logprobs(const es_answer *answer, es_choice *choice, const es_event *event)
+static json_t *likeliest_json(const es_answer *answer, const es_event *event)
 {
-    if (!choice->logprobs) choice->logprobs = json_object();
-    append_to(choice->logprobs, "tokens", token_text(answer, event->token));
-    append_to(choice->logprobs, "token_logprobs", logprob_json(event->logprob));
     json_t *top = json_object();
     for (int i = 0; i < event->top_count; i++) {
         json_t *name = token_text(answer, event->top[i].token);
@@ -76,9 +73,43 @@ static void add_completion_logprobs(const es_answer *answer, es_choice *choice, 
             json_object_set_new_nocheck(top, json_string_value(name), logprob_json(event->top[i].logprob));
         json_decref(name);
     }
-    append_to(choice->logprobs, "top_logprobs", answer->call.request.top_logprobs > 0 ? top : json_null());
-    if (answer->call.request.top_logprobs == 0) json_decref(top);
+    return top;
+}
+
+/* `event` NULL: a prompt's first token, of which nothing is known but which it is. */
+static void add_completion_logprobs(const es_answer *answer, es_choice *choice, es_token token, const es_event *event)
+{
+    const bool top = event && answer->call.request.top_logprobs > 0;
+    if (!choice->logprobs) choice->logprobs = json_object();
+    append_to(choice->logprobs, "tokens", token_text(answer, token));
+    append_to(choice->logprobs, "token_logprobs", event ? logprob_json(event->logprob) : json_null());
+    append_to(choice->logprobs, "top_logprobs", top ? likeliest_json(answer, event) : json_null());
     append_to(choice->logprobs, "text_offset", json_integer((json_int_t)choice->characters));
+}
+
+static size_t count_characters(const char *text, size_t bytes)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++) count += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return count;
+}
+
+void es_choice_add_prompt(const es_answer *answer, size_t index, size_t at, const es_event *event)
+{
+    es_choice *choice = &answer->choices[index];
+    const es_prompt *prompt = &answer->call.prompts[index / (size_t)answer->call.n];
+    const es_text *text = &prompt->text;
+    const es_backend *backend = answer->api->backend;
+    size_t bytes = 0;
+    if (at >= prompt->count) return;
+    const char *piece = backend->piece(backend->self, prompt->tokens[at], &bytes);
+    add_completion_logprobs(answer, choice, prompt->tokens[at], event);
+    /* what a tokenizer puts before a text is no part of it */
+    if (piece && bytes <= text->bytes - choice->echoed && memcmp(text->data + choice->echoed, piece, bytes) == 0) {
+        choice->characters += count_characters(piece, bytes);
+        choice->echoed += bytes;
+    }
+    if (at + 1 == prompt->count) choice->characters = count_characters(text->data ? text->data : "", text->bytes);
 }
 
 void es_choice_add_token(const es_answer *answer, es_choice *choice, const es_event *event)
@@ -91,7 +122,7 @@ void es_choice_add_token(const es_answer *answer, es_choice *choice, const es_ev
     if (answer->kind == ES_CALL_CHAT)
         add_chat_logprobs(answer, choice, event);
     else
-        add_completion_logprobs(answer, choice, event);
+        add_completion_logprobs(answer, choice, event->token, event);
 }
 
 /* Takes the choice's list; null when nothing was asked for. */

@@ -83,8 +83,7 @@ bool es_completions_parse(const es_api_context *context, json_t *root, es_call *
 {
     json_t *echo = es_json_member(root, "echo");
     if (echo && !json_is_boolean(echo)) return es_api_refuse(error, "echo", "echo must be true or false");
-    if (json_is_true(echo) && call->request.logprobs)
-        return es_api_refuse(error, "echo", "echo cannot be combined with logprobs: those of a prompt are not computed here");
+    call->request.prompt_logprobs = json_is_true(echo) && call->request.logprobs;
     json_t *suffix = es_json_member(root, "suffix");
     if (suffix && !(json_is_string(suffix) && json_string_length(suffix) == 0))
         return es_api_refuse(error, "suffix", "suffix is not supported: the model writes forward only");

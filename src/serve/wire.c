@@ -43,6 +43,7 @@ typedef struct field {
     FIELD(FLAG, es_request, logprobs, )                                                                                       \
     FIELD(PLAIN, es_request, top_logprobs, )                                                                                  \
     FIELD(FLAG, es_request, progress, )                                                                                       \
+    FIELD(FLAG, es_request, prompt_logprobs, )                                                                                \
     FIELD(HERE, es_request, on_event, )                                                                                       \
     FIELD(HERE, es_request, on_logits, )                                                                                      \
     FIELD(PLAIN, es_request, logits_from, )                                                                                   \

@@ -182,13 +182,50 @@ def a_model_chats():
         assert unlikely.choices[0].text == "".join(unlikely.choices[0].logprobs.tokens)
 
 
+def an_echo_tells_how_likely_its_prompt_was():
+    text = "The letter for Ada lies in the blue box — not in the red one."
+    done = subprocess.run([os.path.join(serving.BUILD, "evenshare"), "score", "-m", serving.find_model(), "--text", "-", "--tokens", "--json"],
+                          input=text, capture_output=True, text=True, timeout=120, check=True)
+    scored = json.loads(done.stdout)["token_logprobs"]
+    with real_server(serving.find_model(), "--ctx", "2048", "--numeric", "f32", "--parallel", "2") as server:
+        api = client(server)
+        for run in range(2):  # the second time the prompt is in the cache
+            reply = api.completions.create(model="x", prompt=text, max_tokens=0, echo=True, logprobs=3)
+            choice, logprobs = reply.choices[0], reply.choices[0].logprobs
+            assert choice.text == text and choice.finish_reason == "length" and reply.usage.completion_tokens == 0, choice
+            parts = [t["text"].startswith("<0x") for t in scored]  # of a character
+            assert [part or t["text"] == told for part, t, told in zip(parts, scored, logprobs.tokens, strict=True)].count(False) == 0
+            assert logprobs.token_logprobs[0] is None and logprobs.top_logprobs[0] is None and logprobs.text_offset[0] == 0
+            for i, one in enumerate(scored[1:], 1):
+                assert abs(one["logprob"] - logprobs.token_logprobs[i]) < 1e-5, (run, i, one, logprobs.token_logprobs[i])
+                top = logprobs.top_logprobs[i]
+                assert len(top) == 3 and max(top.values()) >= logprobs.token_logprobs[i]
+                assert parts[i] or text[logprobs.text_offset[i]:].startswith(logprobs.tokens[i])
+        # the answer's own tokens stand behind, the same as without an echo; alone and in company, whole and streamed
+        plain = api.completions.create(model="x", prompt=[text, "Once"], max_tokens=5, temperature=0, logprobs=0, n=2)
+        both = api.completions.create(model="x", prompt=[text, "Once"], max_tokens=5, temperature=0, logprobs=0, n=2, echo=True)
+        for told, said in zip(both.choices, plain.choices):
+            count = len(said.logprobs.tokens)
+            assert told.text.endswith(said.text) and told.logprobs.token_logprobs[-count:] == said.logprobs.token_logprobs
+            assert told.text[told.logprobs.text_offset[-count]:] == said.text
+        assert both.choices[0].logprobs.token_logprobs[:len(scored)] == logprobs.token_logprobs
+        tokens, offsets, written = [], [], ""
+        for chunk in api.completions.create(model="x", prompt=text, max_tokens=5, temperature=0, logprobs=0, echo=True, stream=True):
+            written += chunk.choices[0].text
+            if chunk.choices[0].logprobs:
+                tokens += chunk.choices[0].logprobs.token_logprobs
+                offsets += chunk.choices[0].logprobs.text_offset
+        assert written == both.choices[0].text and tokens == both.choices[0].logprobs.token_logprobs
+        assert offsets == both.choices[0].logprobs.text_offset
+
+
 if __name__ == "__main__":
     tests = [eight_clients_at_once_get_what_each_gets_alone, several_prompts_and_choices_come_back_in_order,
              a_seed_makes_an_answer_repeatable_and_choices_differ, what_can_never_fit_is_refused_with_numbers,
              a_client_that_leaves_frees_its_place_within_a_step, sigterm_under_load_ends_every_request_once,
              a_key_is_asked_for_when_one_is_named, bad_command_lines_end_with_code_2]
     if serving.find_model():
-        tests.append(a_model_chats)
+        tests += [a_model_chats, an_echo_tells_how_likely_its_prompt_was]
     else:
         print("no model to chat with: a_model_chats is left out (./dev serve fetches one)")
     serving.run(tests)

@@ -296,7 +296,6 @@ static void nonsense_is_refused_by_name(void **state)
         {ES_CALL_COMPLETION, "prompt", "{\"prompt\":{}}"},
         {ES_CALL_COMPLETION, "prompt", "{\"prompt\":[[1],[2],[3]],\"n\":128}"},
         {ES_CALL_COMPLETION, "echo", "{\"prompt\":\"a\",\"echo\":1}"},
-        {ES_CALL_COMPLETION, "echo", "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":1}"},
         {ES_CALL_COMPLETION, "suffix", "{\"prompt\":\"a\",\"suffix\":\"b\"}"},
         {ES_CALL_COMPLETION, "best_of", "{\"prompt\":\"a\",\"best_of\":2}"},
         {ES_CALL_COMPLETION, "grammar", "{\"prompt\":\"a\",\"grammar\":\"root ::= x\"}"},
