@@ -47,7 +47,7 @@ extern "C" bench_call *bench_open(const bench_setting *s, const int32_t *lengths
     }
     c->cache_type = ES_CUDA_BF16, c->q_type = ES_CUDA_BF16;
     c->k_cache = s->k, c->v_cache = s->v, c->q = s->q, c->pages = s->pages;
-    c->out16 = s->out, c->out16_stride = (int64_t)s->query_heads * s->head_dim;
+    c->out16 = {s->out, (int64_t)s->query_heads * s->head_dim, false};
     c->tuning = {s->stages,     s->copy16 != 0,  s->keep != 0,
                  s->loose != 0, s->overlap != 0, s->second ? ES_CUDA_DECODE_SECOND : ES_CUDA_DECODE_FUSED};
     void *scratch = malloc((size_t)es_cuda_attn_items(&c->shape, &c->limits) * sizeof(es_plan_item));

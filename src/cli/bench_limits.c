@@ -91,7 +91,7 @@ es_status es_bench_limits_of(es_device_kind kind, int threads, es_limits *limits
     ES_TRY(es_cuda_load(&api));
     ES_TRY(api->limits(&gpu));
     /* Attention and the recurrence of a GPU are bound by reading: they are counted with the matrix peak, too. */
-    const es_peak peak = {gpu.bf16_flops, "mma.sync bf16"};
+    const es_peak peak = {gpu.bf16_flops, gpu.bf16_by};
     *limits = (es_limits){.threads = gpu.multiprocessors, .read_bytes = gpu.read_bytes, .peak = {peak, peak, {0, ""}}};
     return ES_OK;
 }

@@ -160,7 +160,7 @@ static result run(const setting &set, const std::vector<const sequence *> &batch
     const size_t n = q.size();
     std::vector<float> nan(n, NAN);
     std::vector<uint16_t> nan16(n, 0xFFFF);
-    call.out = on_device(nan), call.out16 = on_device(nan16), call.out16_stride = (int64_t)set.query_heads * set.head_dim;
+    call.out = on_device(nan), call.out16 = {on_device(nan16), (int64_t)set.query_heads * set.head_dim, false};
     const size_t workspace = es_cuda_decode_workspace(&call.shape, &call.limits);
     need(cudaMalloc(&call.workspace, workspace), "workspace");
     need(es_cuda_decode_clear(&call, 0), "workspace");
@@ -171,8 +171,8 @@ static result run(const setting &set, const std::vector<const sequence *> &batch
     need(cudaDeviceSynchronize(), "run");
     result r = {std::vector<float>(n), std::vector<uint16_t>(n)};
     need(cudaMemcpy(r.out.data(), call.out, n * 4, cudaMemcpyDeviceToHost), "copy");
-    need(cudaMemcpy(r.out16.data(), call.out16, n * 2, cudaMemcpyDeviceToHost), "copy");
-    const void *all[] = {k, v, call.plan, call.pages, call.q, gates, call.out, call.out16, call.workspace};
+    need(cudaMemcpy(r.out16.data(), call.out16.data, n * 2, cudaMemcpyDeviceToHost), "copy");
+    const void *all[] = {k, v, call.plan, call.pages, call.q, gates, call.out, call.out16.data, call.workspace};
     for (const void *p : all) need(cudaFree((void *)p), "free");
     return r;
 }

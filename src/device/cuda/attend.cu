@@ -71,7 +71,7 @@ void es_cuda_attend_close(es_cuda *cuda)
     }
 }
 
-es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *shadow, int64_t shadow_stride,
+es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, es_cuda_shade shadow,
                                  es_cuda_decode calls[ES_CUDA_ATTENDS])
 {
     for (int i = 0; i < ES_CUDA_ATTENDS && cuda->tuned_attention; i++) {
@@ -88,8 +88,8 @@ es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *
         c->q_type = ES_CUDA_F32;
         c->gate = es_cuda_floats(op->gate);
         c->gate_stride = op->gate_stride, c->gate_head_stride = op->gate_head_stride;
-        c->out = shadow ? NULL : es_cuda_floats(op->out);
-        c->out16 = shadow, c->out16_stride = shadow_stride;
+        c->out = shadow.data ? NULL : es_cuda_floats(op->out);
+        c->out16 = shadow;
         c->workspace = t->workspace;
         c->tuning.overlap = es_cuda_overlap && cuda->gpu.major >= 9;
         ES_TRY(check(es_cuda_decode_setup(c)));
@@ -130,9 +130,12 @@ es_status es_cuda_attend_stage(es_cuda *cuda, const es_batch *batch)
     return ES_OK;
 }
 
-es_status es_cuda_attend_launch(const es_cuda *cuda, const es_cuda_decode calls[ES_CUDA_ATTENDS])
+es_status es_cuda_attend_launch(const es_cuda *cuda, const es_cuda_decode calls[ES_CUDA_ATTENDS], bool turned)
 {
-    for (int i = 0; i < ES_CUDA_ATTENDS; i++)
-        if (cuda->attending[i].spans) ES_TRY(check(es_cuda_decode_launch(&calls[i], cuda->stream)));
+    for (int i = 0; i < ES_CUDA_ATTENDS; i++) {
+        es_cuda_decode call = calls[i];
+        call.out16.turned = turned;
+        if (cuda->attending[i].spans) ES_TRY(check(es_cuda_decode_launch(&call, cuda->stream)));
+    }
     return ES_OK;
 }

@@ -13,8 +13,7 @@ typedef struct attention {
     const unsigned char *k_cache, *v_cache;
     int64_t gate_stride, gate_head_stride;
     float *out;
-    uint16_t *shadow;
-    int64_t shadow_stride;
+    es_cuda_shade shadow;
     bool bf16;
 } attention;
 
@@ -109,7 +108,7 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(es_cuda_batch b, 
         float value = o[d] * inverse;
         if (a.gate) value = value * es_sigmoid(a.gate[row * a.gate_stride + h * a.gate_head_stride + d]);
         a.out[(row * a.shape.query_heads + h) * dim + d] = value;
-        if (a.shadow) a.shadow[row * a.shadow_stride + (int64_t)h * dim + d] = es_to_bf16(value);
+        if (a.shadow.data) *es_shadow_at(a.shadow, row, (int64_t)h * dim + d) = es_to_bf16(value);
     }
 }
 
@@ -135,8 +134,7 @@ es_status es_cuda_attn_setup(const es_device_options *o, size_t shared_limit)
         "shared memory for attention");
 }
 
-void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, const es_op_attn *op, uint16_t *shadow,
-                        int64_t shadow_stride)
+void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, const es_op_attn *op, es_cuda_shade shadow)
 {
     const attention a = {op->shape,
                          es_cuda_floats(op->q),
@@ -147,7 +145,6 @@ void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, 
                          op->gate_head_stride,
                          es_cuda_floats(op->out),
                          shadow,
-                         shadow_stride,
                          cuda->options.numeric != ES_NUMERIC_F32};
     es_launch(stream, dim3((unsigned)rows, (unsigned)op->shape.query_heads), THREADS, shared_bytes(&cuda->options),
               plain_kernel, cuda->batch, a);

@@ -165,7 +165,7 @@ static es_attn_args es_attn_arguments(const es_cuda_decode *call)
     a.plan = (const es_cuda_attn_plan *)call->plan, a.pages = call->pages;
     a.q = call->q, a.q_bf16 = call->q_type == ES_CUDA_BF16;
     a.gate = call->gate, a.gate_stride = call->gate_stride, a.gate_head_stride = call->gate_head_stride;
-    a.out = call->out, a.out16 = call->out16, a.out16_stride = call->out16_stride;
+    a.out = call->out, a.out16 = call->out16;
     a.nodes = (float *)workspace;
     a.counter = (int32_t *)(workspace + at.counter), a.stack = (float *)(workspace + at.stack);
     a.query_heads = shape->query_heads, a.kv_heads = shape->kv_heads, a.group = shape->query_heads / shape->kv_heads;

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 
 #include "device/cuda/attn_plan.h"
+#include "device/cuda/shadow.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,10 +61,9 @@ typedef struct es_cuda_decode {
     es_cuda_float q_type; /**< float32 queries of a bf16 cache are rounded (they should be bf16 values already) */
     const float *gate;    /**< out · σ(gate), or NULL; row r, head h at r · gate_stride + h · gate_head_stride */
     int64_t gate_stride, gate_head_stride;
-    float *out;      /**< [rows][query_heads · head_dim], or NULL */
-    uint16_t *out16; /**< the same as bf16, row r at r · out16_stride, or NULL */
-    int64_t out16_stride;
-    void *workspace; /**< es_cuda_decode_workspace() bytes, made ready by es_cuda_decode_clear() */
+    float *out;          /**< [rows][query_heads · head_dim], or NULL */
+    es_cuda_shade out16; /**< the same as bf16 */
+    void *workspace;     /**< es_cuda_decode_workspace() bytes, made ready by es_cuda_decode_clear() */
     es_cuda_decode_tuning tuning;
 
     /* Filled in by es_cuda_decode_setup(). */

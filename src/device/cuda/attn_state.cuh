@@ -16,8 +16,7 @@ typedef struct es_attn_args {
     const float *gate;
     int64_t gate_stride, gate_head_stride;
     float *out;
-    uint16_t *out16;
-    int64_t out16_stride;
+    es_cuda_shade out16;
     float *nodes;     /* [nodes][row_tile][slices][ES_ATTN_RECORD] */
     float *stack;     /* [blocks][heights][...]: what waits for its right sibling, private to a block */
     int32_t *counter; /* [blocks][2] pieces about to be visible, pieces done with the finish */
@@ -59,7 +58,8 @@ static __device__ __forceinline__ void es_attn_write(const es_attn_args &a, int3
     float value = __fmul_rn(o, inverse);
     if (a.gate) value = __fmul_rn(value, es_attn_sigmoid(a.gate[r * a.gate_stride + head * a.gate_head_stride + channel]));
     if (a.out) a.out[(r * a.query_heads + head) * a.head_dim + channel] = value;
-    if (a.out16) ((__nv_bfloat16 *)a.out16)[r * a.out16_stride + head * a.head_dim + channel] = __float2bfloat16_rn(value);
+    if (a.out16.data)
+        *(__nv_bfloat16 *)(void *)es_shadow_at(a.out16, r, head * a.head_dim + channel) = __float2bfloat16_rn(value);
 }
 
 /* Four channels at once. */

@@ -319,6 +319,7 @@ static void close_cuda(es_device *device)
     cudaFree(cuda->block);
     cudaFree(cuda->tile_expert);
     cudaFree(cuda->panel);
+    cudaFree(cuda->wide_room);
     cudaFreeHost(cuda->staging);
     cudaFreeHost(cuda->peek);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
@@ -359,6 +360,12 @@ static es_status allocate(es_cuda *cuda)
     if (o->numeric == ES_NUMERIC_BF16 && o->rows >= ES_CUDA_MANY_TOKENS) {
         ES_TRY(es_cuda_check(cudaMalloc((void **)&cuda->panel, ES_CUDA_PANEL), "decoded weights"));
         cuda->base.info.workspace += ES_CUDA_PANEL;
+        if (cuda->wide) {
+            const size_t room = es_cuda_product_wide_room();
+            ES_TRY(es_cuda_check(cudaMalloc(&cuda->wide_room, room), "sums of products"));
+            ES_TRY(es_cuda_check(cudaMemsetAsync(cuda->wide_room, 0, room, cuda->stream), "sums of products"));
+            cuda->base.info.workspace += room;
+        }
     }
     memset(cuda->staging, 0, bytes);
     cuda->block_bytes = bytes;
@@ -403,6 +410,8 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
     if (cuda->tensor_cores) {
         ES_TRY(es_cuda_product_setup());
         ES_TRY(es_cuda_product_many_setup());
+        if (!(getenv("ES_CUDA_WIDE") && strcmp(getenv("ES_CUDA_WIDE"), "0") == 0))
+            ES_TRY(es_cuda_product_wide_setup(&cuda->gpu, &cuda->wide));
     }
     ES_TRY(es_cuda_moe_setup());
     ES_TRY(es_cuda_attn_setup(options, cuda->gpu.shared));

@@ -10,6 +10,7 @@
 
 #include "device/cuda/attn_decode.h"
 #include "device/cuda/plugin.h"
+#include "device/cuda/shadow.h"
 
 /** Tokens of a partition: the leaves of attention's merge tree, and keys of a tile inside it. */
 #define ES_CUDA_PARTITION 128
@@ -69,8 +70,8 @@ typedef struct es_cuda_part {
     es_cuda_matrix w;
     const float *bias;
     float *out;
-    uint16_t *shadow; /**< bfloat16 copy of `out`, or NULL */
-    int64_t out_stride, shadow_stride, expert_stride;
+    es_cuda_shade shadow; /**< bfloat16 copy of `out` */
+    int64_t out_stride, expert_stride;
     const unsigned char *const *expert; /**< [experts] places, or NULL: expert_stride */
     bool accumulate;
 } es_cuda_part;
@@ -83,6 +84,7 @@ typedef struct es_cuda_product {
     const float *x;      /**< [tokens][x_stride] */
     const uint16_t *x16; /**< [tokens][x16_stride] shadow */
     int64_t x_stride, x16_stride;
+    bool turned; /**< the shadow is: only product_wide.cu reads it */
     int32_t tokens;
     bool swiglu; /**< part[0] ← silu(part[0]) · part[1] */
     /* experts: token i is entry order[i] of expert e, its input row order[i] / used (gather) or order[i] */
@@ -160,6 +162,8 @@ typedef struct es_cuda {
     int graphs;
 
     uint16_t *panel;     /**< decoded weights of products of many tokens */
+    bool wide;           /**< this card multiplies many tokens by product_wide.cu */
+    void *wide_room;     /**< sums that its workers hand on */
     unsigned char *peek; /**< pinned */
     size_t peek_bytes;
     uint64_t random_state;
@@ -196,11 +200,10 @@ static inline int64_t es_cuda_padded(int64_t columns)
 void es_cuda_embed(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_cuda_matrix *table, int64_t cols,
                    float *out);
 void es_cuda_rope_table(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rope_table *op);
-void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, uint16_t *shadow,
-                     int64_t shadow_stride);
-void es_cuda_swiglu(cudaStream_t stream, int32_t rows, const es_op_swiglu *op, uint16_t *shadow, int64_t shadow_stride);
-void es_cuda_shadow_fill(cudaStream_t stream, int32_t rows, const float *x, int64_t x_stride, int64_t width, uint16_t *shadow,
-                         int64_t shadow_stride);
+void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, es_cuda_shade shadow);
+void es_cuda_swiglu(cudaStream_t stream, int32_t rows, const es_op_swiglu *op, es_cuda_shade shadow);
+void es_cuda_shadow_fill(cudaStream_t stream, int32_t rows, const float *x, int64_t x_stride, int64_t width,
+                         es_cuda_shade shadow);
 void es_cuda_attn_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_attn_prepare *op, bool bf16);
 
 /* pack.cu */
@@ -212,32 +215,41 @@ void es_cuda_random(cudaStream_t stream, unsigned char *to, es_dtype type, int64
 void es_cuda_product_f32(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts);
 void es_cuda_product_bf16(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few);
 es_status es_cuda_product_setup(void);
+/* panel.cu: rows [first, first + rows) of `columns` columns, in bfloat16, `padded` elements apart, zeros behind the columns.
+ */
+void es_cuda_panel(cudaStream_t stream, const es_cuda_matrix *w, int first, int rows, int columns, int padded, uint16_t *to);
 /* product_many.cu: `room` holds decoded weights, ES_CUDA_PANEL bytes. */
 void es_cuda_product_many(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, uint16_t *room,
                           size_t room_bytes);
 es_status es_cuda_product_many_setup(void);
+/* product_wide.cu: the same of a turned shadow; `sums` is es_cuda_product_wide_room() bytes, zeros before the first call.
+ * `there` says whether this card and its driver can. */
+es_status es_cuda_product_wide(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, uint16_t *room,
+                               size_t room_bytes, void *sums);
+es_status es_cuda_product_wide_setup(const es_cuda_gpu *gpu, bool *there);
+size_t es_cuda_product_wide_room(void);
+/** Let at most so many clusters work, as on a smaller card; 0: all. For tests: it changes no bit. */
+void es_cuda_product_wide_limit(int clusters);
 
 /* attention.cu */
 es_status es_cuda_attn_setup(const es_device_options *options, size_t shared_limit);
-void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, const es_op_attn *op, uint16_t *shadow,
-                        int64_t shadow_stride);
+void es_cuda_attn_plain(cudaStream_t stream, const es_cuda *cuda, int32_t rows, const es_op_attn *op, es_cuda_shade shadow);
 
 /* attend.cu */
 es_status es_cuda_attend_open(es_cuda *cuda);
 void es_cuda_attend_close(es_cuda *cuda);
 /** The calls of one layer. */
-es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, uint16_t *shadow, int64_t shadow_stride,
+es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, es_cuda_shade shadow,
                                  es_cuda_decode calls[ES_CUDA_ATTENDS]);
 /** Plan a step, and send the plans. */
 es_status es_cuda_attend_stage(es_cuda *cuda, const es_batch *batch);
-es_status es_cuda_attend_launch(const es_cuda *cuda, const es_cuda_decode calls[ES_CUDA_ATTENDS]);
+es_status es_cuda_attend_launch(const es_cuda *cuda, const es_cuda_decode calls[ES_CUDA_ATTENDS], bool turned);
 
 /* delta.cu */
 void es_cuda_delta_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, int32_t spans, bool single,
                            const es_op_delta_prepare *op);
 void es_cuda_delta_scan(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_scan *op);
-void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, uint16_t *shadow,
-                          int64_t shadow_stride);
+void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, es_cuda_shade shadow);
 
 /* moe.cu */
 void es_cuda_moe_route(cudaStream_t stream, int32_t rows, const es_op_moe_route *op);

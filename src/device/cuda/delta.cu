@@ -1,12 +1,15 @@
 /* delta.cu: Gated DeltaNet: convolution and gates, the recurrence over the state, and the gated norm.
  *
  * The recurrence is the canonical one, token by token. A thread keeps its part of the state in registers across all tokens of
- * a span: a group of 32 lanes is 8 value columns times 4 parts of the key dimension, so that 128 columns of 32 heads are 512
- * groups. Inside a part four chains run side by side; chains and parts are added in one fixed order, which depends on the key
- * dimension alone: chunks, company and the grid change no bit. */
+ * a span: two value columns, so that a key read from shared memory serves both, of one of 8 parts of the key dimension. A
+ * group of 32 lanes has 8 columns, and 128 columns of 32 heads are 512 groups. Inside a part four chains of a column run side
+ * by side; chains and parts are added in one fixed order, which depends on the key dimension alone: chunks, company and the
+ * grid change no bit. */
 #include "device/cuda/device.cuh"
 
-enum { HEAD_THREADS = 128, MOST_HEAD = 1024, COLUMNS = 8, PARTS = 4, GROUPS = 4, AHEAD = 8 };
+/* From MANY_ROWS rows on there is enough to do for groups of lanes that take HEAD_ROWS rows each. */
+enum { MANY_ROWS = 64, HEAD_ROWS = 8 };
+enum { HEAD_THREADS = 128, MOST_HEAD = 1024, COLUMNS = 8, PAIRS = 4, PARTS = 8, GROUPS = 4, AHEAD = 8 };
 
 typedef struct prepare {
     es_delta_shape shape;
@@ -23,7 +26,40 @@ static __device__ float conv_input(const prepare *p, const es_cuda_span *span, i
     return p->state[((int64_t)span->slot * (ES_CONV_TAPS - 1) + ES_CONV_TAPS - 1 + row) * p->channels + c];
 }
 
-/* One head of one row: convolve, SiLU, unit length for q and k. A span of a single row moves its state on, too. */
+/* One channel: the taps in order, then SiLU. */
+static __device__ __forceinline__ float convolve(const prepare *p, int64_t c, float x0, float x1, float x2, float x3)
+{
+    float v = p->conv[c] * x0;
+    v = fmaf(p->conv[p->channels + c], x1, v);
+    v = fmaf(p->conv[2 * p->channels + c], x2, v);
+    v = fmaf(p->conv[3 * p->channels + c], x3, v);
+    return es_silu(v);
+}
+
+/* A span of a single row moves its state on at once. */
+static __device__ __forceinline__ void keep_three(const prepare *p, const es_cuda_span *span, int64_t c, float x1, float x2,
+                                                  float x3)
+{
+    float *keep = p->state + (int64_t)span->slot * (ES_CONV_TAPS - 1) * p->channels + c;
+    keep[0] = x1, keep[p->channels] = x2, keep[2 * p->channels] = x3;
+}
+
+static __device__ __forceinline__ void put_gates(const prepare *p, int64_t row, int v)
+{
+    const int heads = p->shape.value_heads;
+    float *gates = p->gates + (row * heads + v) * 2;
+    gates[0] = es_exp(p->gain[v] * es_softplus(p->a[row * heads + v] + p->bias[v]));
+    gates[1] = es_sigmoid(p->b[row * heads + v]);
+}
+
+/* What makes a query or a key of unit length; queries are scaled as well. */
+static __device__ __forceinline__ float unit_scale(const es_delta_shape *s, int head, float sum, float *scale)
+{
+    *scale = head < s->key_heads ? 1.0f / sqrtf((float)s->key_dim) : 1.0f;
+    return 1.0f / sqrtf(sum + 1e-6f);
+}
+
+/* One head of one row: convolve, SiLU, unit length for q and k. */
 static __global__ void __launch_bounds__(HEAD_THREADS) prepare_kernel(es_cuda_batch b, prepare p)
 {
     es_take_turn();
@@ -40,31 +76,66 @@ static __global__ void __launch_bounds__(HEAD_THREADS) prepare_kernel(es_cuda_ba
     for (int i = threadIdx.x; i < n; i += HEAD_THREADS) {
         const float x0 = conv_input(&p, &span, t - 3, c + i), x1 = conv_input(&p, &span, t - 2, c + i);
         const float x2 = conv_input(&p, &span, t - 1, c + i), x3 = conv_input(&p, &span, t, c + i);
-        float v = p.conv[c + i] * x0;
-        v = fmaf(p.conv[p.channels + c + i], x1, v);
-        v = fmaf(p.conv[2 * p.channels + c + i], x2, v);
-        v = fmaf(p.conv[3 * p.channels + c + i], x3, v);
-        v = es_silu(v);
+        const float v = convolve(&p, c + i, x0, x1, x2, x3);
         y[i] = v;
         sum = fmaf(v, v, sum);
-        if (span.rows == 1) {
-            float *keep = p.state + (int64_t)span.slot * (ES_CONV_TAPS - 1) * p.channels + c + i;
-            keep[0] = x1, keep[p.channels] = x2, keep[2 * p.channels] = x3;
-        }
+        if (span.rows == 1) keep_three(&p, &span, c + i, x1, x2, x3);
     }
     float *out = p.out + row * p.channels + c;
     if (unit) {
-        sum = es_block_sum(sum, room);
-        const float inverse = 1.0f / sqrtf(sum + 1e-6f), scale = h < s->key_heads ? 1.0f / sqrtf((float)s->key_dim) : 1.0f;
+        float scale;
+        const float inverse = unit_scale(s, h, es_block_sum(sum, room), &scale);
         for (int i = threadIdx.x; i < n; i += HEAD_THREADS) out[i] = (y[i] * inverse) * scale;
     } else {
         for (int i = threadIdx.x; i < n; i += HEAD_THREADS) out[i] = y[i];
-        const int v = h - 2 * s->key_heads;
-        if (threadIdx.x == 0) {
-            float *gates = p.gates + (row * s->value_heads + v) * 2;
-            gates[0] = es_exp(p.gain[v] * es_softplus(p.a[row * s->value_heads + v] + p.bias[v]));
-            gates[1] = es_sigmoid(p.b[row * s->value_heads + v]);
+        if (threadIdx.x == 0) put_gates(&p, row, h - 2 * s->key_heads);
+    }
+}
+
+/* The sum that es_block_sum() gives of HEAD_THREADS threads, by one group of lanes: lane l has the numbers of threads l, l +
+ * 32, ... */
+static __device__ __forceinline__ float head_sum(const float (&v)[HEAD_THREADS / ES_GROUP])
+{
+    float sum = es_group_sum(v[0]);
+#pragma unroll
+    for (int g = 1; g < HEAD_THREADS / ES_GROUP; g++) sum = sum + es_group_sum(v[g]);
+    return sum;
+}
+
+/* The same of heads of HEAD_THREADS channels: a group of lanes takes a head of several rows, and reads each input once. */
+static __global__ void __launch_bounds__(HEAD_THREADS) prepare_rows_kernel(es_cuda_batch b, prepare p, int rows)
+{
+    es_take_turn();
+    constexpr int EACH = HEAD_THREADS / ES_GROUP;
+    const es_delta_shape *s = &p.shape;
+    const int lane = threadIdx.x % ES_GROUP, row0 = blockIdx.x * HEAD_ROWS, heads = 2 * s->key_heads + s->value_heads;
+    const int own = blockIdx.y * EACH + threadIdx.x / ES_GROUP, h = min(own, heads - 1);
+    const bool there = own < heads, unit = h < 2 * s->key_heads; /* groups of a warp stay together */
+    float x0[EACH], x1[EACH], x2[EACH];
+    for (int row = row0; row < min(row0 + HEAD_ROWS, rows); row++) {
+        const es_cuda_span span = b.span[b.row_span[row]];
+        const int t = row - span.first_row;
+        float v[EACH], square[EACH];
+#pragma unroll
+        for (int g = 0; g < EACH; g++) {
+            const int64_t c = (int64_t)h * HEAD_THREADS + g * ES_GROUP + lane;
+            if (row == row0 || t == 0) {
+                x0[g] = conv_input(&p, &span, t - 3, c), x1[g] = conv_input(&p, &span, t - 2, c);
+                x2[g] = conv_input(&p, &span, t - 1, c);
+            }
+            const float x3 = conv_input(&p, &span, t, c);
+            v[g] = convolve(&p, c, x0[g], x1[g], x2[g], x3);
+            square[g] = fmaf(v[g], v[g], 0.0f);
+            if (there && span.rows == 1) keep_three(&p, &span, c, x1[g], x2[g], x3);
+            x0[g] = x1[g], x1[g] = x2[g], x2[g] = x3;
         }
+        float inverse = 1, scale = 1;
+        const float sum = head_sum(square);
+        if (unit) inverse = unit_scale(s, h, sum, &scale);
+#pragma unroll
+        for (int g = 0; g < EACH && there; g++)
+            p.out[row * p.channels + (int64_t)h * HEAD_THREADS + g * ES_GROUP + lane] = unit ? (v[g] * inverse) * scale : v[g];
+        if (there && !unit && lane == 0) put_gates(&p, row, h - 2 * s->key_heads);
     }
 }
 
@@ -97,8 +168,12 @@ void es_cuda_delta_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t 
                        es_cuda_floats(op->out),
                        es_cuda_floats(op->gates),
                        channels};
-    es_launch(stream, dim3((unsigned)rows, (unsigned)(2 * s->key_heads + s->value_heads)), HEAD_THREADS, 0, prepare_kernel, *b,
-              p);
+    const int heads = 2 * s->key_heads + s->value_heads, each = HEAD_THREADS / ES_GROUP;
+    if (s->key_dim == HEAD_THREADS && s->value_dim == HEAD_THREADS && rows >= MANY_ROWS)
+        es_launch(stream, dim3((unsigned)((rows + HEAD_ROWS - 1) / HEAD_ROWS), (unsigned)((heads + each - 1) / each)),
+                  HEAD_THREADS, 0, prepare_rows_kernel, *b, p, rows);
+    else
+        es_launch(stream, dim3((unsigned)rows, (unsigned)heads), HEAD_THREADS, 0, prepare_kernel, *b, p);
     if (!single)
         es_launch(stream, dim3((unsigned)((channels + HEAD_THREADS - 1) / HEAD_THREADS), (unsigned)spans), HEAD_THREADS, 0,
                   keep_kernel, *b, p);
@@ -109,22 +184,36 @@ typedef struct scan {
     const float *x, *gates;
     float *state, *out;
     int64_t channels;
+    bool fours; /* rows of q, k and v begin at multiples of 16 bytes */
 } scan;
 
-/* Parts in order: (p0 + p1) + (p2 + p3); lanes of one column stand 8 apart. */
-static __device__ __forceinline__ float add_parts(float v)
+/* What a token's lanes tell each other: sums over all parts in the tree of their index, of two columns in every lane, and of
+ * an earlier token's results, the first column's in lanes of even parts and the second's in those of odd ones. Lanes of a pair
+ * stand PAIRS apart; the three chains of exchanges run side by side. */
+static __device__ __forceinline__ float2 add_parts(float2 v, float2 earlier, bool odd, float *result)
 {
-    v = v + es_shuffle_xor(v, COLUMNS);
-    return v + es_shuffle_xor(v, 2 * COLUMNS);
+    float mine = odd ? earlier.y : earlier.x, its = odd ? earlier.x : earlier.y;
+#pragma unroll
+    for (int step = PAIRS; step < ES_GROUP; step *= 2) {
+        const float x = es_shuffle_xor(v.x, step), y = es_shuffle_xor(v.y, step);
+        const float z = es_shuffle_xor(step == PAIRS ? its : mine, step);
+        v = make_float2(v.x + x, v.y + y);
+        mine = mine + z;
+    }
+    *result = mine;
+    return v;
 }
 
-/* Four bytes from global to shared memory, which arrive by the time of arrive(). */
-static __device__ __forceinline__ void bring(float *to, const float *from)
+/* BYTES from global to shared memory, which arrive by the time of arrive(). */
+template <int BYTES> static __device__ __forceinline__ void bring(float *to, const float *from)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
 #else
-    *to = *from;
+    for (int i = 0; i < BYTES / 4; i++) to[i] = from[i];
 #endif
 }
 
@@ -135,11 +224,11 @@ static __device__ __forceinline__ void depart(void)
 #endif
 }
 
-/* All groups but the last that departed. */
+/* All that departed. */
 static __device__ __forceinline__ void arrive(void)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
 #endif
 }
 
@@ -148,44 +237,129 @@ template <int PIECES> struct chunk {
     float q[AHEAD][4 * PIECES * PARTS], k[AHEAD][4 * PIECES * PARTS], v[AHEAD][COLUMNS * GROUPS], gates[AHEAD][2];
 };
 
-template <int PIECES>
-static __device__ void bring_chunk(const scan *p, const es_cuda_span *span, int head, int key_head, int column0, int t0,
-                                   chunk<PIECES> *c)
+/* WIDTH floats at a time: four where every row begins at a multiple of 16 bytes. A thread brings the same piece of each token.
+ */
+template <int PIECES, int WIDTH>
+static __device__ __forceinline__ void bring_rows(const scan *p, const es_cuda_span *span, int head, int key_head, int column0,
+                                                  int t0, chunk<PIECES> *c)
 {
     const es_delta_shape *s = &p->shape;
-    const int dk = s->key_dim, columns = min(COLUMNS * GROUPS, s->value_dim - column0);
-    for (int i = 0; i < AHEAD && t0 + i < span->rows; i++) {
-        const int64_t row = span->first_row + t0 + i;
-        const float *q = p->x + row * p->channels + (int64_t)key_head * dk, *k = q + (int64_t)s->key_heads * dk;
-        const float *v = p->x + row * p->channels + 2 * (int64_t)s->key_heads * dk + (int64_t)head * s->value_dim + column0;
-        for (int d = threadIdx.x; d < dk; d += GROUPS * ES_GROUP) bring(&c->q[i][d], q + d), bring(&c->k[i][d], k + d);
-        if ((int)threadIdx.x < columns) bring(&c->v[i][threadIdx.x], v + threadIdx.x);
-        if (threadIdx.x < 2) bring(&c->gates[i][threadIdx.x], p->gates + (row * s->value_heads + head) * 2 + threadIdx.x);
+    const int dk = s->key_dim, columns = min(COLUMNS * GROUPS, s->value_dim - column0), tokens = min(AHEAD, span->rows - t0);
+    const int of_keys = dk / WIDTH, all = 2 * of_keys + columns / WIDTH;
+    const float *row = p->x + (span->first_row + (int64_t)t0) * p->channels;
+    for (int i = threadIdx.x; i < all; i += GROUPS * ES_GROUP) {
+        const bool q = i < of_keys, k = !q && i < 2 * of_keys;
+        const int at = (q   ? i
+                        : k ? i - of_keys
+                            : i - 2 * of_keys) *
+                       WIDTH,
+                  step = q || k ? 4 * PIECES * PARTS : COLUMNS * GROUPS;
+        const int64_t keys = (k ? (int64_t)s->key_heads * dk : 0) + (int64_t)key_head * dk;
+        const float *from =
+            row + at + (q || k ? keys : 2 * (int64_t)s->key_heads * dk + (int64_t)head * s->value_dim + column0);
+        float *to = (q ? c->q[0] : k ? c->k[0] : c->v[0]) + at;
+#pragma unroll
+        for (int token = 0; token < AHEAD; token++)
+            if (token < tokens) bring<4 * WIDTH>(to + token * step, from + token * p->channels);
     }
+    const int token = threadIdx.x / 2 % AHEAD, which = threadIdx.x % 2;
+    const int64_t gate = ((span->first_row + t0 + (int64_t)token) * s->value_heads + head) * 2 + which;
+    if (threadIdx.x < 2 * AHEAD && token < tokens) bring<4>(&c->gates[token][which], p->gates + gate);
 }
 
-/* One token: S ← e^g·S;  δ = β(v − Sᵀk);  S ← S + k⊗δ;  returns Sᵀq. */
 template <int PIECES>
-static __device__ __forceinline__ float one_token(float4 *S, const float4 *q, const float4 *k, float v, float decay,
-                                                  float beta)
+static __device__ __forceinline__ void bring_chunk(const scan *p, const es_cuda_span *span, int head, int key_head,
+                                                   int column0, int t0, chunk<PIECES> *c)
 {
-    float4 c = {0, 0, 0, 0}, o = {0, 0, 0, 0};
+    if (p->fours)
+        bring_rows<PIECES, 4>(p, span, head, key_head, column0, t0, c);
+    else
+        bring_rows<PIECES, 1>(p, span, head, key_head, column0, t0, c);
+}
+
+/* Four chains of one column. */
+static __device__ __forceinline__ void feed(float4 *sum, const float4 &S, const float4 &x)
+{
+    sum->x = fmaf(S.x, x.x, sum->x), sum->y = fmaf(S.y, x.y, sum->y);
+    sum->z = fmaf(S.z, x.z, sum->z), sum->w = fmaf(S.w, x.w, sum->w);
+}
+
+static __device__ __forceinline__ float add_chains(const float4 &v)
+{
+    return (v.x + v.y) + (v.z + v.w);
+}
+
+/* Loads that stay where they are written: early. */
+static __device__ __forceinline__ float4 read4(const float *at)
+{
+#if __CUDA_ARCH__ >= 750
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"((unsigned)__cvta_generic_to_shared(at)));
+    return v;
+#else
+    return *(const float4 *)(const void *)at;
+#endif
+}
+
+/* A thread's part of a pair of columns as it walks the tokens. Results lag behind: while the lanes tell each other a token's
+ * prediction, the token before is multiplied with the state that it left, and the sums of the one before that are finished. */
+template <int PIECES> struct walk {
+    float4 S[2][PIECES], q[PIECES]; /* after the token before, and that token's query */
+    float2 earlier;                 /* parts of Sᵀq of the token before that */
+};
+
+template <int PIECES> static __device__ __forceinline__ float2 query(const walk<PIECES> &w)
+{
+    float4 o[2] = {};
 #pragma unroll
-    for (int j = 0; j < PIECES; j++) {
-        S[j].x = decay * S[j].x, S[j].y = decay * S[j].y, S[j].z = decay * S[j].z, S[j].w = decay * S[j].w;
-        c.x = fmaf(S[j].x, k[j].x, c.x), c.y = fmaf(S[j].y, k[j].y, c.y);
-        c.z = fmaf(S[j].z, k[j].z, c.z), c.w = fmaf(S[j].w, k[j].w, c.w);
-    }
-    const float predicted = add_parts((c.x + c.y) + (c.z + c.w));
-    const float delta = beta * (v - predicted);
+    for (int j = 0; j < PIECES; j++) feed(&o[0], w.S[0][j], w.q[j]), feed(&o[1], w.S[1][j], w.q[j]);
+    return make_float2(add_chains(o[0]), add_chains(o[1]));
+}
+
+/* S ← e^g·S;  δ = β(v − Sᵀk);  S ← S + k⊗δ. Returns the sum that a lane has of the token two before. */
+template <int PIECES>
+static __device__ __forceinline__ float one_token(walk<PIECES> *w, const float4 (&k)[PIECES], float2 v, float2 gates, bool odd)
+{
+    float4 decayed[2][PIECES], c[2] = {};
+    const float decay = gates.x, beta = gates.y;
 #pragma unroll
-    for (int j = 0; j < PIECES; j++) {
-        S[j].x = fmaf(k[j].x, delta, S[j].x), S[j].y = fmaf(k[j].y, delta, S[j].y);
-        S[j].z = fmaf(k[j].z, delta, S[j].z), S[j].w = fmaf(k[j].w, delta, S[j].w);
-        o.x = fmaf(S[j].x, q[j].x, o.x), o.y = fmaf(S[j].y, q[j].y, o.y);
-        o.z = fmaf(S[j].z, q[j].z, o.z), o.w = fmaf(S[j].w, q[j].w, o.w);
-    }
-    return add_parts((o.x + o.y) + (o.z + o.w));
+    for (int j = 0; j < PIECES; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float4 s = w->S[i][j];
+            decayed[i][j] = make_float4(decay * s.x, decay * s.y, decay * s.z, decay * s.w);
+            feed(&c[i], decayed[i][j], k[j]);
+        }
+    float result;
+    const float2 predicted = add_parts(make_float2(add_chains(c[0]), add_chains(c[1])), w->earlier, odd, &result);
+    w->earlier = query<PIECES>(*w);
+    const float delta[2] = {beta * (v.x - predicted.x), beta * (v.y - predicted.y)};
+#pragma unroll
+    for (int j = 0; j < PIECES; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float4 s = decayed[i][j];
+            w->S[i][j] = make_float4(fmaf(k[j].x, delta[i], s.x), fmaf(k[j].y, delta[i], s.y), fmaf(k[j].z, delta[i], s.z),
+                                     fmaf(k[j].w, delta[i], s.w));
+        }
+    return result;
+}
+
+/* What a token needs besides its query. */
+template <int PIECES> struct token {
+    float4 k[PIECES];
+    float2 v, gates;
+};
+
+template <int PIECES>
+static __device__ __forceinline__ void read_token(const chunk<PIECES> *c, int i, int first, int mine, token<PIECES> *t)
+{
+#pragma unroll
+    for (int j = 0; j < PIECES; j++) t->k[j] = read4(c->k[i] + first + 4 * j);
+    t->v = *(const float2 *)(const void *)(c->v[i] + mine);
+    t->gates = *(const float2 *)(const void *)c->gates[i];
 }
 
 /* A part is 4·PIECES consecutive key channels; past the key dimension they are zero. */
@@ -193,55 +367,78 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
 {
     __shared__ __align__(16) chunk<PIECES> room[2];
     const es_delta_shape *s = &p.shape;
-    const int dk = s->key_dim, lane = threadIdx.x % ES_GROUP, part = lane / COLUMNS, first = part * 4 * PIECES;
+    const int dk = s->key_dim, dv = s->value_dim, lane = threadIdx.x % ES_GROUP, part = lane / PAIRS,
+              first = part * 4 * PIECES;
+    const bool odd = part % 2;
     es_lead();
-    for (int i = threadIdx.x; i < 2 * AHEAD * 4 * PIECES * PARTS; i += GROUPS * ES_GROUP) {
+    for (int i = threadIdx.x; dk < 4 * PIECES * PARTS && i < 2 * AHEAD * 4 * PIECES * PARTS; i += GROUPS * ES_GROUP) {
         const int at = i / (4 * PIECES * PARTS) % AHEAD, d = i % (4 * PIECES * PARTS);
         if (d >= dk) room[i / (AHEAD * 4 * PIECES * PARTS)].q[at][d] = room[i / (AHEAD * 4 * PIECES * PARTS)].k[at][d] = 0;
     }
     es_follow();
     const es_cuda_span span = b.span[blockIdx.z];
     const int head = blockIdx.y, column0 = blockIdx.x * GROUPS * COLUMNS;
-    const int mine = threadIdx.x / ES_GROUP * COLUMNS + lane % COLUMNS, column = column0 + mine;
+    const int mine = threadIdx.x / ES_GROUP * COLUMNS + lane % PAIRS * 2, column = column0 + mine;
     const int key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
-    const bool there = column < s->value_dim;
-    float *state = p.state + (((int64_t)span.slot * s->value_heads + head) * dk) * s->value_dim + column;
+    const int64_t out_stride = (int64_t)s->value_heads * dv;
+    float *state = p.state + (((int64_t)span.slot * s->value_heads + head) * dk) * dv + column;
+    float *out = p.out + span.first_row * out_stride + (int64_t)head * dv + column + part % 2; /* of the token two before */
+    const bool puts = part < 2 && column + part < dv;
     bring_chunk<PIECES>(&p, &span, head, key_head, column0, 0, &room[0]);
     depart();
-    float4 S[PIECES];
+    walk<PIECES> w;
+    w.earlier = make_float2(0, 0);
 #pragma unroll
     for (int j = 0; j < PIECES; j++) {
-        const int i = first + 4 * j;
-        const bool load = there && span.start != 0;
-        S[j].x = load && i < dk ? state[(int64_t)i * s->value_dim] : 0.0f;
-        S[j].y = load && i + 1 < dk ? state[(int64_t)(i + 1) * s->value_dim] : 0.0f;
-        S[j].z = load && i + 2 < dk ? state[(int64_t)(i + 2) * s->value_dim] : 0.0f;
-        S[j].w = load && i + 3 < dk ? state[(int64_t)(i + 3) * s->value_dim] : 0.0f;
+        w.q[j] = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float *from = state + (int64_t)(first + 4 * j) * dv + i;
+            const int there = column + i < dv && span.start != 0 ? dk - first - 4 * j : 0;
+            w.S[i][j] = make_float4(there > 0 ? from[0] : 0.0f, there > 1 ? from[dv] : 0.0f, there > 2 ? from[2 * dv] : 0.0f,
+                                    there > 3 ? from[3 * dv] : 0.0f);
+        }
     }
+    out -= 2 * out_stride;
     for (int t0 = 0; t0 < span.rows; t0 += AHEAD) {
         const chunk<PIECES> *c = &room[t0 / AHEAD % 2];
+        arrive();
+        __syncthreads(); /* it is there for all, and nobody reads the one before any more */
         bring_chunk<PIECES>(&p, &span, head, key_head, column0, t0 + AHEAD, &room[(t0 / AHEAD + 1) % 2]);
         depart();
-        arrive();
-        __syncthreads();
         const int some = min(AHEAD, span.rows - t0);
-        for (int i = 0; i < some; i++) {
-            const float out = one_token<PIECES>(S, (const float4 *)(const void *)(c->q[i] + first),
-                                                (const float4 *)(const void *)(c->k[i] + first), c->v[i][mine], c->gates[i][0],
-                                                c->gates[i][1]);
-            if (there && part == 0)
-                p.out[((span.first_row + (int64_t)t0 + i) * s->value_heads + head) * s->value_dim + column] = out;
-        }
-        __syncthreads();
-    }
+        token<PIECES> t[2];
+        read_token<PIECES>(c, 0, first, mine, &t[0]);
 #pragma unroll
-    for (int j = 0; j < PIECES; j++) {
-        const int i = first + 4 * j;
-        if (there && i < dk) state[(int64_t)i * s->value_dim] = S[j].x;
-        if (there && i + 1 < dk) state[(int64_t)(i + 1) * s->value_dim] = S[j].y;
-        if (there && i + 2 < dk) state[(int64_t)(i + 2) * s->value_dim] = S[j].z;
-        if (there && i + 3 < dk) state[(int64_t)(i + 3) * s->value_dim] = S[j].w;
+        for (int i = 0; i < AHEAD; i++) {
+            if (i >= some) break;
+            float4 q[PIECES];
+#pragma unroll
+            for (int j = 0; j < PIECES; j++) q[j] = read4(c->q[i] + first + 4 * j);
+            if (i + 1 < AHEAD) read_token<PIECES>(c, i + 1, first, mine, &t[(i + 1) % 2]);
+            const float result = one_token<PIECES>(&w, t[i % 2].k, t[i % 2].v, t[i % 2].gates, odd);
+            if (puts && t0 + i > 1) *out = result;
+            out += out_stride;
+#pragma unroll
+            for (int j = 0; j < PIECES; j++) w.q[j] = q[j];
+        }
     }
+    float before, last;
+    add_parts(make_float2(0, 0), w.earlier, odd, &before);
+    add_parts(make_float2(0, 0), query<PIECES>(w), odd, &last);
+    if (puts && span.rows > 1) *out = before;
+    if (puts) out[out_stride] = last;
+#pragma unroll
+    for (int j = 0; j < PIECES; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float *to = state + (int64_t)(first + 4 * j) * dv + i;
+            const int there = column + i < dv ? dk - first - 4 * j : 0;
+            if (there > 0) to[0] = w.S[i][j].x;
+            if (there > 1) to[dv] = w.S[i][j].y;
+            if (there > 2) to[2 * dv] = w.S[i][j].z;
+            if (there > 3) to[3 * dv] = w.S[i][j].w;
+        }
 }
 
 /* Key dimensions up to 32, 128 and 256. The number of pieces decides the order of the sums: it depends on the dimension alone.
@@ -249,25 +446,24 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
 void es_cuda_delta_scan(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_scan *op)
 {
     const es_delta_shape *s = &op->shape;
-    const scan p = {*s,
-                    es_cuda_floats(op->x),
-                    es_cuda_floats(op->gates),
-                    es_cuda_floats(op->state),
-                    es_cuda_floats(op->out),
-                    2 * (int64_t)s->key_heads * s->key_dim + (int64_t)s->value_heads * s->value_dim};
+    const int64_t channels = 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)s->value_heads * s->value_dim;
+    const bool fours = s->key_dim % 4 == 0 && s->value_dim % 4 == 0 && (uintptr_t)es_cuda_floats(op->x) % 16 == 0;
+    const scan p = {
+        *s,   es_cuda_floats(op->x), es_cuda_floats(op->gates), es_cuda_floats(op->state), es_cuda_floats(op->out), channels,
+        fours};
     const int wide = COLUMNS * GROUPS;
     const dim3 grid((unsigned)((s->value_dim + wide - 1) / wide), (unsigned)s->value_heads, (unsigned)spans);
     if (s->key_dim <= 32)
-        es_launch(stream, grid, GROUPS * ES_GROUP, 0, scan_kernel<2>, *b, p);
+        es_launch(stream, grid, GROUPS * ES_GROUP, 0, scan_kernel<1>, *b, p);
     else if (s->key_dim <= 128)
-        es_launch(stream, grid, GROUPS * ES_GROUP, 0, scan_kernel<8>, *b, p);
+        es_launch(stream, grid, GROUPS * ES_GROUP, 0, scan_kernel<4>, *b, p);
     else
-        es_launch(stream, grid, GROUPS * ES_GROUP, 0, scan_kernel<16>, *b, p);
+        es_launch(stream, grid, GROUPS * ES_GROUP, 0, scan_kernel<8>, *b, p);
 }
 
 static __global__ void __launch_bounds__(HEAD_THREADS)
-    finish_kernel(const float *x, const float *z, const float *w, float *out, int heads, int dim, float eps, uint16_t *shadow,
-                  int64_t shadow_stride)
+    finish_kernel(const float *x, const float *z, const float *w, float *out, int heads, int dim, float eps,
+                  es_cuda_shade shadow)
 {
     es_take_turn();
     __shared__ float room[HEAD_THREADS / ES_GROUP];
@@ -278,15 +474,47 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
     for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) {
         const float value = ((x[at + i] * scale) * w[i]) * es_silu(z[at + i]);
         out[at + i] = value;
-        if (shadow) shadow[blockIdx.x * shadow_stride + (int64_t)blockIdx.y * dim + i] = es_to_bf16(value);
+        if (shadow.data) *es_shadow_at(shadow, blockIdx.x, (int64_t)blockIdx.y * dim + i) = es_to_bf16(value);
     }
 }
 
-void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, uint16_t *shadow,
-                          int64_t shadow_stride)
+/* The same of heads of HEAD_THREADS channels, one group of lanes each. */
+static __global__ void __launch_bounds__(HEAD_THREADS)
+    finish_rows_kernel(const float *x, const float *z, const float *w, float *out, int heads, int64_t all, float eps,
+                       es_cuda_shade shadow)
+{
+    es_take_turn();
+    constexpr int EACH = HEAD_THREADS / ES_GROUP;
+    const int64_t head = (int64_t)blockIdx.x * EACH + threadIdx.x / ES_GROUP;
+    const int lane = threadIdx.x % ES_GROUP;
+    const bool there = head < all;
+    float v[EACH], gate[EACH], square[EACH];
+#pragma unroll
+    for (int g = 0; g < EACH; g++) {
+        const int64_t at = head * HEAD_THREADS + g * ES_GROUP + lane;
+        v[g] = there ? x[at] : 0.0f, gate[g] = there ? z[at] : 0.0f;
+        square[g] = fmaf(v[g], v[g], 0.0f);
+    }
+    const float scale = 1.0f / sqrtf(head_sum(square) / (float)HEAD_THREADS + eps);
+#pragma unroll
+    for (int g = 0; g < EACH && there; g++) {
+        const int i = g * ES_GROUP + lane;
+        const float value = ((v[g] * scale) * w[i]) * es_silu(gate[g]);
+        out[head * HEAD_THREADS + i] = value;
+        if (shadow.data) *es_shadow_at(shadow, head / heads, head % heads * HEAD_THREADS + i) = es_to_bf16(value);
+    }
+}
+
+void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, es_cuda_shade shadow)
 {
     const es_delta_shape *s = &op->shape;
-    es_launch(stream, dim3((unsigned)rows, (unsigned)s->value_heads), HEAD_THREADS, 0, finish_kernel, es_cuda_floats(op->x),
-              es_cuda_floats(op->z), es_cuda_floats(op->weight), es_cuda_floats(op->out), s->value_heads, s->value_dim,
-              op->eps, shadow, shadow_stride);
+    const float *x = es_cuda_floats(op->x), *z = es_cuda_floats(op->z), *w = es_cuda_floats(op->weight);
+    float *out = es_cuda_floats(op->out);
+    const int64_t all = (int64_t)rows * s->value_heads, each = HEAD_THREADS / ES_GROUP;
+    if (s->value_dim == HEAD_THREADS && rows >= MANY_ROWS)
+        es_launch(stream, dim3((unsigned)((all + each - 1) / each)), HEAD_THREADS, 0, finish_rows_kernel, x, z, w, out,
+                  s->value_heads, all, op->eps, shadow);
+    else
+        es_launch(stream, dim3((unsigned)rows, (unsigned)s->value_heads), HEAD_THREADS, 0, finish_kernel, x, z, w, out,
+                  s->value_heads, s->value_dim, op->eps, shadow);
 }

@@ -147,6 +147,14 @@ static __device__ __forceinline__ uint32_t es_to_bf16x2(float low, float high)
 #endif
 }
 
+/** Four columns of a shadow from `column` on, a multiple of four. */
+static __device__ __forceinline__ void es_shadow_put4(es_cuda_shade s, int64_t row, int64_t column, float4 v)
+{
+    uint32_t *to = (uint32_t *)(void *)es_shadow_at(s, row, column);
+    to[0] = es_to_bf16x2(v.x, v.y);
+    to[s.turned ? 4 : 1] = es_to_bf16x2(v.z, v.w);
+}
+
 static __device__ __forceinline__ float es_from_bf16(uint16_t half)
 {
     return __uint_as_float((uint32_t)half << 16);

@@ -1,6 +1,7 @@
 /* limits.cu: kernels that do nothing but reach a limit of the GPU: reading memory, and bfloat16 matrix instructions. What a
  * step could take at best is counted with them. */
 #include "device/cuda/device.cuh"
+#include "device/cuda/wgmma.cuh"
 
 enum { THREADS = 512, RUNS = 5, ROUNDS = 4096 };
 #define READ_BYTES ((size_t)4 << 30)
@@ -41,6 +42,39 @@ static __global__ void __launch_bounds__(256) matrix_kernel(uint32_t *out)
 #endif
 }
 
+/* The same of wgmma: two warpgroups with weights in registers and 192 tokens in shared memory, all random: zeros would run
+ * faster than any model does. */
+enum { WIDE_THREADS = 256, WIDE_STEPS = 1024, WIDE_BYTES = 192 * 128 };
+static __global__ void __launch_bounds__(WIDE_THREADS, 1) matrix_wide_kernel(uint32_t *out)
+{
+#if ES_HAS_WGMMA
+    extern __shared__ __align__(1024) unsigned char tokens[];
+    uint32_t noise = threadIdx.x * 0x9E3779B9u + blockIdx.x, a[16];
+    for (int i = threadIdx.x; i < WIDE_BYTES / 4; i += WIDE_THREADS) {
+        noise = noise * 1664525u + 1013904223u;
+        ((uint32_t *)(void *)tokens)[i] = (noise & 0x807F807Fu) | 0x3F003F00u;
+    }
+    for (int i = 0; i < 16; i++) a[i] = ((noise = noise * 1664525u + 1013904223u) & 0x807F807Fu) | 0x3F003F00u;
+    es_fence_copies();
+    __syncthreads();
+    const uint64_t b = es_wgmma_rows128(es_shared(tokens));
+    float acc[96] = {};
+    es_wgmma_keep(acc);
+    for (int i = 0; i < WIDE_STEPS; i++) {
+        es_wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 4; k++) es_wgmma_192(acc, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3], b + 2 * k, 1);
+        es_wgmma_commit();
+        es_wgmma_wait<1>();
+    }
+    es_wgmma_wait<0>();
+    es_wgmma_keep(acc);
+    float sum = 0;
+    for (int i = 0; i < 96; i++) sum += acc[i];
+    if (sum == 1.0f) *out = 1;
+#endif
+}
+
 static es_status best_seconds(cudaEvent_t start, cudaEvent_t end, void (*launch)(void *), void *argument, double *best)
 {
     *best = 1e9;
@@ -75,7 +109,13 @@ static void multiply(void *argument)
     matrix_kernel<<<m->blocks * 2, 256>>>((uint32_t *)(void *)m->data);
 }
 
-static es_status measure(measuring *m, es_cuda_limits *limits)
+static void multiply_wide(void *argument)
+{
+    const measuring *m = (const measuring *)argument;
+    matrix_wide_kernel<<<m->blocks, WIDE_THREADS, WIDE_BYTES>>>((uint32_t *)(void *)m->data);
+}
+
+static es_status measure(const es_cuda_gpu *gpu, measuring *m, es_cuda_limits *limits)
 {
     cudaEvent_t start, end;
     double seconds;
@@ -86,6 +126,12 @@ static es_status measure(measuring *m, es_cuda_limits *limits)
     limits->read_bytes = (double)m->bytes / seconds;
     ES_TRY(best_seconds(start, end, multiply, m, &seconds));
     limits->bf16_flops = 2.0 * 16 * 8 * 16 * 8 * (double)ROUNDS * 8 * (m->blocks * 2) / seconds;
+    limits->bf16_by = "mma.sync bf16";
+    if (gpu->major == 9 && gpu->minor == 0) {
+        ES_TRY(best_seconds(start, end, multiply_wide, m, &seconds));
+        limits->bf16_flops = 2.0 * 64 * 192 * 16 * 4 * (double)WIDE_STEPS * (WIDE_THREADS / 128) * m->blocks / seconds;
+        limits->bf16_by = "wgmma bf16";
+    }
     cudaEventDestroy(start);
     cudaEventDestroy(end);
     return ES_OK;
@@ -97,7 +143,7 @@ es_status es_cuda_measure_limits(const es_cuda_gpu *gpu, es_cuda_limits *limits)
     while (m.bytes > gpu->available / 2) m.bytes /= 2;
     *limits = (es_cuda_limits){.multiprocessors = gpu->multiprocessors};
     ES_TRY(es_cuda_check(cudaMalloc((void **)&m.data, m.bytes), "measuring its bandwidth"));
-    const es_status status = measure(&m, limits);
+    const es_status status = measure(gpu, &m, limits);
     cudaFree(m.data);
     return status;
 }

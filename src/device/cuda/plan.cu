@@ -20,6 +20,8 @@ struct es_cuda_launch {
     bool outputs_only;
     int32_t per_row; /* rows of a launch for each row of the step */
     int32_t shadow;  /* filled by this launch; −1: none */
+    int32_t filler;  /* of a product: the launch that filled the shadow that it reads; −1: it reads none */
+    bool turnable;   /* whoever reads the shadow that this launch fills can read it turned */
     es_cuda_decode attend[ES_CUDA_ATTENDS];
     int64_t stride, width; /* of what LAUNCH_SHADOW reads */
 };
@@ -29,6 +31,8 @@ typedef struct preparing {
     es_cuda_plan *plan;
     int32_t capacity;
     bool fresh[ES_CUDA_SHADOWS]; /* the shadow holds what the activation holds */
+    int32_t filler[ES_CUDA_SHADOWS]; /* the launch that it has it from */
+    int32_t reads;                   /* the one that the product at hand reads */
     const int32_t *starts_order; /* of the experts */
     es_status status;
 } preparing;
@@ -163,28 +167,35 @@ static void spoils(preparing *p, es_slice out)
         if (p->cuda->shadow[i].of == es_cuda_floats(out)) p->fresh[i] = false;
 }
 
-/* The shadow that a launch writing `width` columns of `out` fills, or −1. */
+/* The shadow that the launch to be added next, writing `width` columns of `out`, fills, or −1. */
 static int32_t fills(preparing *p, es_slice out, int64_t width)
 {
     const int32_t s = find_shadow(p->cuda, es_cuda_floats(out), width);
     spoils(p, out);
-    if (s >= 0) p->fresh[s] = true;
+    if (s >= 0) p->fresh[s] = true, p->filler[s] = p->plan->launches;
     return s;
 }
 
+/* A launch fills it turned only if all that read it are products of all rows with dense weights. */
 static void need_shadow(preparing *p, es_slice x, int64_t x_stride, int64_t width, bool outputs_only, int32_t per_row,
                         es_cuda_product *product)
 {
     const int32_t s = find_shadow(p->cuda, es_cuda_floats(x), width);
-    if (!p->fresh[s])
+    if (!p->fresh[s]) {
+        p->filler[s] = p->plan->launches;
         add(p, (es_cuda_launch){.kind = LAUNCH_SHADOW,
                                 .product = {.x = es_cuda_floats(x)},
                                 .outputs_only = outputs_only,
                                 .per_row = per_row,
                                 .shadow = s,
+                                .turnable = true,
                                 .stride = x_stride,
                                 .width = width});
+    }
+    if (p->status != ES_OK) return;
     p->fresh[s] = true;
+    p->reads = p->filler[s];
+    if (outputs_only || product->order || width % ES_SHADOW_GROUP != 0) p->plan->launch[p->reads].turnable = false;
     product->x16 = p->cuda->shadow[s].data;
     product->x16_stride = p->cuda->shadow[s].stride;
 }
@@ -221,7 +232,8 @@ static void add_product(preparing *p, const es_cuda_product *product, bool outpu
                                 .f32 = f32,
                                 .outputs_only = outputs_only,
                                 .per_row = per_row,
-                                .shadow = shadow});
+                                .shadow = shadow,
+                                .filler = p->reads});
         i += parts;
     }
 }
@@ -248,9 +260,14 @@ static bool add_swiglu(preparing *p, es_cuda_product *product, const es_op *next
     product->parts = 2;
     product->swiglu = true;
     const int32_t s = fills(p, next->as.swiglu.out, next->as.swiglu.width);
-    if (s >= 0) product->part[0].shadow = p->cuda->shadow[s].data, product->part[0].shadow_stride = p->cuda->shadow[s].stride;
-    add(p, (es_cuda_launch){
-               .kind = LAUNCH_PRODUCT, .product = *product, .first = 0, .parts = 2, .per_row = per_row, .shadow = -1});
+    add(p, (es_cuda_launch){.kind = LAUNCH_PRODUCT,
+                            .product = *product,
+                            .first = 0,
+                            .parts = 2,
+                            .per_row = per_row,
+                            .shadow = s,
+                            .filler = p->reads,
+                            .turnable = true});
     return true;
 }
 
@@ -258,6 +275,7 @@ static bool add_matmul(preparing *p, const es_op_matmul *m, const es_op *next)
 {
     es_cuda_product product = {
         .parts = m->parts, .columns = (int32_t)m->part[0].weight.cols, .x = es_cuda_floats(m->x), .x_stride = m->x_stride};
+    p->reads = -1;
     if (in_bf16(p->cuda) && has_bf16_part(m->part, m->parts))
         need_shadow(p, m->x, m->x_stride, product.columns, m->outputs_only, 1, &product);
     for (int32_t i = 0; i < m->parts; i++) product.part[i] = part_of(p, &m->part[i]);
@@ -301,6 +319,7 @@ static bool add_experts(preparing *p, const es_op_moe_product *m, const es_op *n
                                .used = m->used,
                                .experts = m->experts,
                                .gather = m->gather};
+    p->reads = -1;
     if (in_bf16(cuda) && has_bf16_part(m->part, m->parts))
         need_shadow(p, m->x, m->x_stride, product.columns, false, m->gather ? 1 : m->used, &product);
     for (int32_t i = 0; i < m->parts; i++) {
@@ -318,19 +337,24 @@ static bool add_experts(preparing *p, const es_op_moe_product *m, const es_op *n
 
 /* --- all operations --- */
 
+/* The shadow that a launch fills. */
+static es_cuda_shade shade_of(const es_cuda *cuda, const es_cuda_launch *l, bool turned)
+{
+    if (l->shadow < 0) return (es_cuda_shade){NULL, 0, false};
+    return (es_cuda_shade){cuda->shadow[l->shadow].data, cuda->shadow[l->shadow].stride, turned};
+}
+
 static void prepare_attention(preparing *p, const es_op *op, es_cuda_launch *launch)
 {
-    const es_cuda_shadow *shadow = launch->shadow >= 0 ? &p->cuda->shadow[launch->shadow] : NULL;
     if (p->status == ES_OK)
-        p->status = es_cuda_attend_prepare(p->cuda, &op->as.attn, shadow ? shadow->data : NULL, shadow ? shadow->stride : 0,
-                                           launch->attend);
+        p->status = es_cuda_attend_prepare(p->cuda, &op->as.attn, shade_of(p->cuda, launch, false), launch->attend);
     p->plan->attends = true;
 }
 
 /* True when the operation behind is part of this one's launch. */
 static bool add_op(preparing *p, const es_op *op, const es_op *next)
 {
-    es_cuda_launch launch = {.kind = LAUNCH_OP, .op = *op, .per_row = 1, .shadow = -1};
+    es_cuda_launch launch = {.kind = LAUNCH_OP, .op = *op, .per_row = 1, .shadow = -1, .filler = -1, .turnable = true};
     switch (op->kind) {
     case ES_OP_MATMUL: return add_matmul(p, &op->as.matmul, next);
     case ES_OP_MOE_PRODUCT: return add_experts(p, &op->as.moe_product, next);
@@ -424,28 +448,34 @@ es_status es_cuda_plan_find(es_cuda *cuda, const es_program *program, es_cuda_pl
 
 /* --- launching --- */
 
-static es_status launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, const es_batch *batch, bool single)
+/* Whether a launch fills its shadow turned in a step of so many rows; −1: no launch. */
+static bool is_turned(const es_cuda *cuda, const es_cuda_plan *plan, int32_t launch, const es_batch *batch)
+{
+    return launch >= 0 && cuda->wide && plan->launch[launch].turnable && batch->rows >= ES_CUDA_MANY_TOKENS;
+}
+
+static es_status launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, const es_batch *batch, bool single,
+                           bool turned)
 {
     const es_op *op = &l->op;
     const es_cuda_batch *b = &cuda->batch;
     cudaStream_t stream = cuda->stream;
-    uint16_t *shadow = l->shadow >= 0 ? cuda->shadow[l->shadow].data : NULL;
-    const int64_t stride = l->shadow >= 0 ? cuda->shadow[l->shadow].stride : 0;
+    const es_cuda_shade shadow = shade_of(cuda, l, turned);
     switch (op->kind) {
     case ES_OP_EMBED:
         es_cuda_embed(stream, b, rows, &l->table, op->as.embed.table.cols, es_cuda_floats(op->as.embed.out));
         break;
     case ES_OP_ROPE_TABLE: es_cuda_rope_table(stream, b, rows, &op->as.rope_table); break;
-    case ES_OP_RMSNORM: es_cuda_rmsnorm(stream, b, rows, &op->as.rmsnorm, shadow, stride); break;
-    case ES_OP_SWIGLU: es_cuda_swiglu(stream, rows, &op->as.swiglu, shadow, stride); break;
+    case ES_OP_RMSNORM: es_cuda_rmsnorm(stream, b, rows, &op->as.rmsnorm, shadow); break;
+    case ES_OP_SWIGLU: es_cuda_swiglu(stream, rows, &op->as.swiglu, shadow); break;
     case ES_OP_ATTN_PREPARE: es_cuda_attn_prepare(stream, b, rows, &op->as.attn_prepare, in_bf16(cuda)); break;
     case ES_OP_ATTN:
-        if (cuda->tuned_attention) return es_cuda_attend_launch(cuda, l->attend);
-        es_cuda_attn_plain(stream, cuda, rows, &op->as.attn, shadow, stride);
+        if (cuda->tuned_attention) return es_cuda_attend_launch(cuda, l->attend, turned);
+        es_cuda_attn_plain(stream, cuda, rows, &op->as.attn, shadow);
         break;
     case ES_OP_DELTA_PREPARE: es_cuda_delta_prepare(stream, b, rows, batch->spans, single, &op->as.delta_prepare); break;
     case ES_OP_DELTA_SCAN: es_cuda_delta_scan(stream, b, batch->spans, &op->as.delta_scan); break;
-    case ES_OP_DELTA_FINISH: es_cuda_delta_finish(stream, rows, &op->as.delta_finish, shadow, stride); break;
+    case ES_OP_DELTA_FINISH: es_cuda_delta_finish(stream, rows, &op->as.delta_finish, shadow); break;
     case ES_OP_MOE_ROUTE: es_cuda_moe_route(stream, rows, &op->as.moe_route); break;
     case ES_OP_MOE_GROUP: es_cuda_moe_group(stream, rows, &op->as.moe_group, cuda); break;
     case ES_OP_MOE_COMBINE: es_cuda_moe_combine(stream, rows, &op->as.moe_combine); break;
@@ -464,22 +494,27 @@ static int32_t most_tiles(int32_t entries, int32_t experts, int32_t width)
     return entries < full ? entries : full;
 }
 
-static void launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t rows)
+static es_status launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, bool reads_turned, bool turned)
 {
     es_cuda_product product = l->product;
     bool few = rows <= 8;
     product.tokens = rows;
+    product.turned = reads_turned;
+    if (product.swiglu) product.part[0].shadow = shade_of(cuda, l, turned);
     if (product.order) {
         const int32_t width = es_cuda_expert_width(rows, product.used, product.experts);
         product.tokens = most_tiles(rows * product.used, product.experts, width);
         few = width == ES_CUDA_EXPERT_TOKENS;
     }
+    if (!l->f32 && product.turned)
+        return es_cuda_product_wide(cuda->stream, &product, l->first, l->parts, cuda->panel, ES_CUDA_PANEL, cuda->wide_room);
     if (l->f32)
         es_cuda_product_f32(cuda->stream, &product, l->first, l->parts);
     else if (cuda->panel && !product.order && rows >= ES_CUDA_MANY_TOKENS)
         es_cuda_product_many(cuda->stream, &product, l->first, l->parts, cuda->panel, ES_CUDA_PANEL);
     else
         es_cuda_product_bf16(cuda->stream, &product, l->first, l->parts, few);
+    return ES_OK;
 }
 
 es_status es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)
@@ -488,13 +523,13 @@ es_status es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_
         const es_cuda_launch *l = &plan->launch[i];
         const int32_t rows = l->outputs_only ? batch->outputs : batch->rows;
         if (rows == 0) continue;
+        const bool turned = is_turned(cuda, plan, i, batch);
         if (l->kind == LAUNCH_PRODUCT) {
-            launch_product(cuda, l, rows);
+            ES_TRY(launch_product(cuda, l, rows, is_turned(cuda, plan, l->filler, batch), turned));
         } else if (l->kind == LAUNCH_SHADOW) {
-            const es_cuda_shadow *s = &cuda->shadow[l->shadow];
-            es_cuda_shadow_fill(cuda->stream, rows * l->per_row, l->product.x, l->stride, l->width, s->data, s->stride);
+            es_cuda_shadow_fill(cuda->stream, rows * l->per_row, l->product.x, l->stride, l->width, shade_of(cuda, l, turned));
         } else {
-            ES_TRY(launch_op(cuda, l, rows, batch, single));
+            ES_TRY(launch_op(cuda, l, rows, batch, single, turned));
         }
     }
     return ES_OK;

@@ -32,6 +32,7 @@ typedef struct es_cuda_gpu {
 typedef struct es_cuda_limits {
     int multiprocessors;
     double read_bytes, bf16_flops;
+    const char *bf16_by; /**< the instruction that reaches it */
 } es_cuda_limits;
 
 typedef struct es_cuda_api {

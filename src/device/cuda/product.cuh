@@ -18,7 +18,7 @@ static __device__ __forceinline__ void put(const es_cuda_part *part, int64_t tok
     if (part->bias) value = value + part->bias[row];
     if (part->accumulate) value = *out + value;
     *out = value;
-    if (part->shadow) part->shadow[token * part->shadow_stride + row] = es_to_bf16(value);
+    if (part->shadow.data) *es_shadow_at(part->shadow, token, row) = es_to_bf16(value);
 }
 
 #endif

@@ -60,7 +60,7 @@ void es_cuda_rope_table(cudaStream_t stream, const es_cuda_batch *b, int32_t row
 enum { NORM_THREADS = 512, NORM_PIECES = 4 };
 static __global__ void __launch_bounds__(NORM_THREADS)
     rmsnorm_kernel(es_cuda_batch b, bool outputs_only, const float *x, const float *w, float *out, int width, float eps,
-                   uint16_t *shadow, int64_t shadow_stride)
+                   es_cuda_shade shadow)
 {
     __shared__ float room[NORM_THREADS / ES_GROUP];
     es_take_turn();
@@ -72,14 +72,14 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     for (int i = threadIdx.x; i < width; i += NORM_THREADS) {
         const float value = (from[i] * scale) * w[i];
         out[(int64_t)t * width + i] = value;
-        if (shadow) shadow[t * shadow_stride + i] = es_to_bf16(value);
+        if (shadow.data) *es_shadow_at(shadow, t, i) = es_to_bf16(value);
     }
 }
 
 /* The same of whole groups of four, up to 8,192 of them wide: they stay in registers between the sum and the scaling. */
 static __global__ void __launch_bounds__(NORM_THREADS)
     rmsnorm4_kernel(es_cuda_batch b, bool outputs_only, const float *x, const float *w, float *out, int width, float eps,
-                    uint16_t *shadow, int64_t shadow_stride)
+                    es_cuda_shade shadow)
 {
     __shared__ float room[NORM_THREADS / ES_GROUP];
     const float4 *weight = (const float4 *)(const void *)w;
@@ -110,51 +110,47 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         const float4 value = make_float4((v[k].x * scale) * g[k].x, (v[k].y * scale) * g[k].y, (v[k].z * scale) * g[k].z,
                                          (v[k].w * scale) * g[k].w);
         ((float4 *)(void *)(out + (int64_t)t * width))[i] = value;
-        if (shadow)
-            ((uint2 *)(void *)(shadow + t * shadow_stride))[i] =
-                make_uint2(es_to_bf16x2(value.x, value.y), es_to_bf16x2(value.z, value.w));
+        if (shadow.data) es_shadow_put4(shadow, t, 4 * i, value);
     }
 }
 
-void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, uint16_t *shadow,
-                     int64_t shadow_stride)
+void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, es_cuda_shade shadow)
 {
     const bool fours = op->width % 4 == 0 && op->width <= 4 * NORM_PIECES * NORM_THREADS;
     es_launch(stream, dim3((unsigned)rows), NORM_THREADS, 0, fours ? rmsnorm4_kernel : rmsnorm_kernel, *b, op->outputs_only,
-              es_cuda_floats(op->x), es_cuda_floats(op->weight), es_cuda_floats(op->out), op->width, op->eps, shadow,
-              shadow_stride);
+              es_cuda_floats(op->x), es_cuda_floats(op->weight), es_cuda_floats(op->out), op->width, op->eps, shadow);
 }
 
 static __global__ void swiglu_kernel(const float *gate, const float *up, float *out, int width, int64_t stride,
-                                     uint16_t *shadow, int64_t shadow_stride)
+                                     es_cuda_shade shadow)
 {
     es_take_turn();
     const int64_t n = blockIdx.x;
     for (int i = blockIdx.y * THREADS + threadIdx.x; i < width; i += gridDim.y * THREADS) {
         const float value = es_silu(gate[n * stride + i]) * up[n * stride + i];
         out[n * stride + i] = value;
-        if (shadow) shadow[n * shadow_stride + i] = es_to_bf16(value);
+        if (shadow.data) *es_shadow_at(shadow, n, i) = es_to_bf16(value);
     }
 }
 
-void es_cuda_swiglu(cudaStream_t stream, int32_t rows, const es_op_swiglu *op, uint16_t *shadow, int64_t shadow_stride)
+void es_cuda_swiglu(cudaStream_t stream, int32_t rows, const es_op_swiglu *op, es_cuda_shade shadow)
 {
     const unsigned pieces = (unsigned)((op->width + 4 * THREADS - 1) / (4 * THREADS));
     es_launch(stream, dim3((unsigned)(rows * op->per_row), pieces), THREADS, 0, swiglu_kernel, es_cuda_floats(op->gate),
-              es_cuda_floats(op->up), es_cuda_floats(op->out), op->width, op->stride, shadow, shadow_stride);
+              es_cuda_floats(op->up), es_cuda_floats(op->out), op->width, op->stride, shadow);
 }
 
-static __global__ void shadow_kernel(const float *x, int64_t x_stride, int width, uint16_t *shadow, int64_t shadow_stride)
+static __global__ void shadow_kernel(const float *x, int64_t x_stride, int width, es_cuda_shade shadow)
 {
     es_take_turn();
     const int64_t t = blockIdx.x;
-    for (int i = threadIdx.x; i < width; i += THREADS) shadow[t * shadow_stride + i] = es_to_bf16(x[t * x_stride + i]);
+    for (int i = threadIdx.x; i < width; i += THREADS) *es_shadow_at(shadow, t, i) = es_to_bf16(x[t * x_stride + i]);
 }
 
-void es_cuda_shadow_fill(cudaStream_t stream, int32_t rows, const float *x, int64_t x_stride, int64_t width, uint16_t *shadow,
-                         int64_t shadow_stride)
+void es_cuda_shadow_fill(cudaStream_t stream, int32_t rows, const float *x, int64_t x_stride, int64_t width,
+                         es_cuda_shade shadow)
 {
-    es_launch(stream, dim3((unsigned)(rows)), THREADS, 0, shadow_kernel, x, x_stride, (int)width, shadow, shadow_stride);
+    es_launch(stream, dim3((unsigned)(rows)), THREADS, 0, shadow_kernel, x, x_stride, (int)width, shadow);
 }
 
 /* What es_op_attn_prepare says, as plain pointers. */
