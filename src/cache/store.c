@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,6 +261,10 @@ static bool write_record(es_store *s)
 static void *store_main(void *argument)
 {
     es_store *s = argument;
+    sigset_t too_large; /* a file past the process's limit is a full disk, and no reason to die */
+    sigemptyset(&too_large);
+    sigaddset(&too_large, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &too_large, NULL);
     pthread_mutex_lock(&s->mutex);
     while (true) {
         while (!s->stop && atomic_load(&s->state) != SUBMITTED) pthread_cond_wait(&s->changed, &s->mutex);

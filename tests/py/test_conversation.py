@@ -1,9 +1,12 @@
 """A conversation is not computed twice: of what two prompts share, 99 % and more comes from the cache over twenty turns, with a
 template that strips old reasoning too; an edit goes on from the nearest state before it; a client that gave up and comes back
-goes on where its prompt was; and a restart loses nothing, not a bit."""
+goes on where its prompt was; a restart loses nothing, not a bit; and a full disk takes nothing but the next restart's cache."""
+import contextlib
 import hashlib
 import json
 import os
+import re
+import resource
 import sys
 import tempfile
 import time
@@ -96,6 +99,34 @@ def who_gave_up_goes_on_where_it_was(server):
     assert done > 0 and cached_of(reply) >= done, (done, reply["usage"])
 
 
+@contextlib.contextmanager
+def no_file_may_grow():
+    """Stands for a full disk, for processes started meanwhile."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+def failed_writes(server):
+    with serving.urllib.request.urlopen(server.url + "/metrics", timeout=20) as reply:
+        found = re.search(r'disk_pieces_total\{what="failed"\} (\d+)', reply.read().decode())
+    return int(found.group(1))
+
+
+def asks_and_still_finds_in_memory(server):
+    body = {"prompt": [5 + i * i % 307 for i in range(1500)], "max_tokens": 4, "temperature": 0}
+    first = ask(server, "/v1/completions", body)
+    end = time.monotonic() + 60
+    while failed_writes(server) == 0 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert failed_writes(server) > 0
+    again = ask(server, "/v1/completions", body)
+    assert cached_of(again) >= 1400 and again["choices"] == first["choices"], again
+
+
 def main():
     if not os.path.exists(MODEL):
         serving.skip("no models/evenshare-default.gguf")
@@ -115,7 +146,13 @@ def main():
                 usage = reply["usage"]
                 assert cached_of(reply) >= 0.99 * (usage["prompt_tokens"] - 1), usage
                 assert bits_of(reply) == left["bits"]
-        serving.run([first_server, a_restart_loses_nothing])
+
+        def a_full_disk_stops_nobody():
+            full = os.path.join(folder, "full")
+            with no_file_may_grow(), serving.real_server(MODEL, *options[:-1], full) as server:
+                asks_and_still_finds_in_memory(server)
+            assert not [name for name in os.listdir(full) if os.path.getsize(os.path.join(full, name))]
+        serving.run([first_server, a_restart_loses_nothing, a_full_disk_stops_nobody])
 
 
 if __name__ == "__main__":
