@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "text/grammar_internal.h"
+#include "text/token_trie.h"
 
 #define NOBODY UINT32_MAX
 
@@ -244,6 +245,32 @@ static void mark_closed_repeats(es_grammar *g)
     }
 }
 
+/* Whether a byte leads from a state to the end of its rule. */
+static bool ends_with_byte(const es_grammar *g, const es_gram_state *state, int byte)
+{
+    for (uint32_t i = 0; state->kind == ES_STATE_BYTES && i < state->count; i++) {
+        const es_gram_edge *edge = &g->edges[state->first + i];
+        if (g->class_of[byte] >= edge->first && g->class_of[byte] <= edge->last && g->states[edge->target].kind == ES_STATE_END) return true;
+    }
+    return false;
+}
+
+/* REPEAT: the kinds of bytes that are units of it. Rules of this sort are as many as repetitions, and their first states short. */
+static void mark_kinds(es_grammar *g)
+{
+    for (uint32_t s = 0; s < g->state_count; s++) {
+        es_gram_state *state = &g->states[s];
+        if (state->kind != ES_STATE_REPEAT) continue;
+        const es_gram_state *unit = &g->states[g->rules[state->rule].start];
+        uint8_t strays = ES_TRIE_OTHER;
+        for (int byte = ' '; byte <= 'z' && unit->kind == ES_STATE_BYTES; byte++) {
+            const uint8_t kind = es_trie_kind((unsigned char)byte);
+            if (!(strays & kind) && !ends_with_byte(g, unit, byte)) strays |= kind;
+        }
+        if (unit->kind == ES_STATE_BYTES) state->kinds = (uint8_t)~strays;
+    }
+}
+
 static es_status analyse(const es_gram_tree *tree, es_grammar *g, askers *a, bool *empty, uint32_t *one, uint32_t *two)
 {
     ES_TRY(find_askers(g, a));
@@ -251,6 +278,7 @@ static es_status analyse(const es_gram_tree *tree, es_grammar *g, askers *a, boo
     find_heights(g, a, one);
     mark_closed_bytes(g);
     mark_closed_repeats(g);
+    mark_kinds(g);
     ES_TRY(find_order(tree, g, one, two));
     if (g->states[g->rules[g->root].start].height != ES_HEIGHT_NEVER) return ES_OK;
     return es_fail(ES_INVALID,

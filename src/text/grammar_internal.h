@@ -81,6 +81,7 @@ typedef struct es_gram_state {
     uint8_t kind;
     bool ordinary; /* repeat: any ordinary character (token_trie.h) is one unit of it */
     bool closed;   /* repeat: what follows it begins with a byte that no ordinary character has */
+    uint8_t kinds; /* repeat: each byte of these kinds (token_trie.h) is one unit of it */
     uint32_t first, count;
     uint32_t target, rule;
     uint32_t min, max;

@@ -272,7 +272,7 @@ static void open_rules(es_matcher *m)
 
 /* ---- sets ---- */
 
-/* What the set says about ordinary characters: see es_match_set. */
+/* What the set says about runs of characters: see es_match_set. */
 static void describe_run(const es_matcher *m, es_match_set *set)
 {
     const es_gram_state *states = m->grammar->states;
@@ -280,9 +280,15 @@ static void describe_run(const es_matcher *m, es_match_set *set)
     for (uint32_t i = 0; i < m->place_count; i++) {
         const es_match_place *place = &m->places[i];
         const es_gram_state *state = &states[place->state];
-        if (state->kind != ES_STATE_REPEAT || !state->ordinary || !may_repeat(state, place->count) || !has_depth(m, place))
+        if (state->kind != ES_STATE_REPEAT || !(state->ordinary || state->kinds) || !may_repeat(state, place->count) ||
+            !has_depth(m, place))
             continue;
         const uint32_t left = state->max == ES_GRAM_NO_END ? UINT32_MAX : state->max - place->count;
+        if (state->kinds && left > set->most) {
+            set->most = left;
+            set->kinds = state->kinds;
+        }
+        if (!state->ordinary) continue;
         if (left > set->run) set->run = left;
         only = place->state;
         repeats++;

@@ -47,6 +47,10 @@ typedef struct es_match_set {
     uint32_t run; /* ordinary characters that may come in a row, as far as one repetition tells; UINT32_MAX: no end */
     bool accept;  /* the text so far is a sentence */
     bool closed;  /* nothing else but `run` can take an ordinary character */
+    uint8_t kinds; /* of bytes (token_trie.h) of which `most` may come in a row, as far as one repetition tells */
+    uint8_t loops; /* of bytes that lead back to this set; none as long as nobody has looked */
+    bool looked;
+    uint32_t most;
 } es_match_set;
 
 /* While a set is being made: a state that can be reached, the repetitions counted there, and who waits. */

@@ -84,6 +84,29 @@ static int compare_pieces(const void *a, const void *b)
     return (left->token > right->token) - (left->token < right->token);
 }
 
+/* What stands below each node, from the last to the first: `below` gathers, by depth, what the nodes since the last one above say. */
+static void describe_nodes(es_trie_tree *tree)
+{
+    struct {
+        uint8_t kinds, height;
+    } below[ES_TRIE_TOKEN_MAX + 2] = {0};
+    for (uint32_t i = tree->count; i-- > 0;) {
+        es_trie_node *node = &tree->nodes[i];
+        const uint32_t depth = node->depth;
+        node->kinds = below[depth + 1].kinds;
+        node->height = below[depth + 1].height;
+        below[depth + 1].kinds = below[depth + 1].height = 0;
+        below[depth].kinds |= node->kinds | es_trie_kind(node->byte);
+        if (node->height >= below[depth].height) below[depth].height = (uint8_t)(node->height + 1);
+    }
+    for (uint32_t i = 0; i < tree->count; i++) {
+        es_trie_node *node = &tree->nodes[i];
+        if (node->token >= 0) tree->tokens[tree->token_count++] = node->token;
+        node->first = tree->token_count;
+    }
+    tree->nodes[tree->count] = (es_trie_node){.token = ES_NO_TOKEN, .first = tree->token_count};
+}
+
 /* Pieces in order; each adds the nodes that the one before it did not need. */
 static es_status build_tree(const piece *pieces, uint32_t count, es_trie_tree *tree)
 {
@@ -91,7 +114,8 @@ static es_status build_tree(const piece *pieces, uint32_t count, es_trie_tree *t
     uint32_t open[ES_TRIE_TOKEN_MAX + 1], depth = 0, nodes = 0;
     for (uint32_t i = 0; i < count; i++) total += pieces[i].bytes;
     tree->nodes = malloc(total * sizeof *tree->nodes);
-    if (!tree->nodes) return es_fail(ES_NO_MEMORY, "no memory for a vocabulary's tree");
+    tree->tokens = malloc(((size_t)count + 1) * sizeof *tree->tokens);
+    if (!tree->nodes || !tree->tokens) return es_fail(ES_NO_MEMORY, "no memory for a vocabulary's tree");
     for (uint32_t i = 0; i < count; i++) {
         const piece *p = &pieces[i];
         uint32_t common = 0;
@@ -107,6 +131,7 @@ static es_status build_tree(const piece *pieces, uint32_t count, es_trie_tree *t
     tree->count = nodes;
     es_trie_node *fitted = realloc(tree->nodes, ((size_t)nodes + 1) * sizeof *fitted);
     if (fitted) tree->nodes = fitted;
+    describe_nodes(tree);
     return ES_OK;
 }
 
@@ -175,6 +200,8 @@ void es_token_trie_close(es_token_trie *trie)
     if (!trie) return;
     free(trie->ordinary.nodes);
     free(trie->rest.nodes);
+    free(trie->ordinary.tokens);
+    free(trie->rest.tokens);
     for (int n = 0; n <= ES_TRIE_LEVELS; n++) free(trie->level[n]);
     free(trie->longer);
     free(trie);
