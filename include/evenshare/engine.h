@@ -141,6 +141,8 @@ typedef struct es_event {
     /* done (text: what was still held back) */
     es_finish finish;
     const char *stop_string;      /**< the stop string that ended it, or NULL */
+    const float *embedding;       /**< [embedding_count], with request.pooling: pooled final states, not normalised; else NULL */
+    int embedding_count;
     /* done and error (the first two: progress as well) */
     int64_t prompt_tokens, cached_tokens, completion_tokens;
     double prompt_seconds, completion_seconds;
@@ -178,6 +180,7 @@ typedef struct es_request {
     bool progress;               /**< send ES_EVENT_PROGRESS */
     bool prompt_logprobs;        /**< send ES_EVENT_PROMPT for each prompt token but the first, in order, with logprob and
                                       top_logprobs; then nothing of the prompt is taken from a cache */
+    es_pooling pooling;          /**< the prompt's embedding is wanted, in the last event; max_tokens must be 0 then */
     es_event_fn on_event;        /**< called on the engine's thread: must not block; may be NULL */
     es_logits_fn on_logits;      /**< wants logits of prompt positions from `logits_from` on; may be NULL */
     int64_t logits_from;

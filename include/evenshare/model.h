@@ -19,6 +19,17 @@ extern "C" {
 
 typedef struct es_model es_model;
 
+/** How the final states of a text's tokens become one vector, its embedding. */
+typedef enum es_pooling {
+    ES_POOLING_NONE, /**< not at all: the model generates text */
+    ES_POOLING_MEAN, /**< their mean */
+    ES_POOLING_CLS,  /**< the first one */
+    ES_POOLING_LAST, /**< the last one */
+} es_pooling;
+/** Parse "none", "mean", "cls", "last"; ES_INVALID names those that exist. */
+es_status es_pooling_parse(const char *name, es_pooling *pooling);
+const char *es_pooling_name(es_pooling pooling);
+
 /** What a model is. Strings belong to the model. */
 typedef struct es_model_info {
     const char *path;          /**< as it was opened */
@@ -35,6 +46,7 @@ typedef struct es_model_info {
     int32_t experts, experts_used; /**< 0 for dense models */
     int64_t kv_bytes_per_token;    /**< in numeric mode f32 */
     int64_t state_bytes;           /**< recurrent state of one sequence */
+    es_pooling pooling;            /**< what its file says; NONE where that says nothing */
 } es_model_info;
 
 /** Sampling defaults that a model's authors recommend (generation_config.json); fields are NaN or −1 where they say nothing. */

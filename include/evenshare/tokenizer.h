@@ -33,6 +33,7 @@ typedef struct es_detokenizer es_detokenizer;
 enum {
     ES_ENCODE_SPECIAL = 1, /**< special tokens written in the text ("<|im_end|>") become themselves; else they are plain text */
     ES_ENCODE_BOS = 2,     /**< put the beginning-of-sequence token first, where the model's own tokenizer does so */
+    ES_ENCODE_EOS = 4,     /**< put the end-of-sequence token last, where the model's own tokenizer does so */
 };
 
 /** Tokens in the vocabulary, added ones included. */

@@ -38,6 +38,8 @@ static const es_option own[] = {
      .help = "how reasoning is told from the answer: auto (by the chat template), think (<think>...</think>) or none"},
     {"tool-parser",                                               0, ES_OPTION_TEXT, "NAME", offsetof(es_serve_settings, tool_parser), .fallback = "auto",
      .help = "how calls of tools are found: auto (by the chat template), xml (Qwen3.5, Qwen3-Coder), hermes, llama or none"},
+    {"pooling",                                               0, ES_OPTION_TEXT, "HOW", offsetof(es_serve_settings, pooling), .fallback = "auto",
+     .help = "how /v1/embeddings are made of a text's tokens: auto (as the model's file says), mean, last, cls or none"},
     {"cors",         0, ES_OPTION_TEXT, "ORIGIN", offsetof(es_serve_settings, cors),
      .help = "origin whose web pages may use the API (https://chat.example), or * for any"},
     {"grace",                                                 0, ES_OPTION_FLOAT, "SECONDS", offsetof(es_serve_settings, grace), .fallback = "30", .min = 0, .max = 1e6,
@@ -201,6 +203,7 @@ static int serve(int argc, char **argv)
     options.cors = s.cors;
     options.reasoning_parser = s.reasoning_parser;
     options.tool_parser = s.tool_parser;
+    options.pooling = s.pooling;
     options.grace = s.grace;
     options.signals = true;
     options.keep_alive = s.keep_alive;

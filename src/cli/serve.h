@@ -9,7 +9,7 @@
 typedef struct es_serve_settings {
     es_model_settings model;
     es_engine_settings engine;
-    const char *host, *alias, *key_file, *cors, *reasoning_parser, *tool_parser;
+    const char *host, *alias, *key_file, *cors, *reasoning_parser, *tool_parser, *pooling;
     int64_t port, queue;
     double grace, step_deadline, keep_alive;
     es_option_list keys;

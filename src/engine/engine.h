@@ -60,6 +60,8 @@ struct es_engine {
     es_sequence *set_aside;               /**< paused by es_engine_pause(), without a place */
     int32_t *step_tokens, *output_rows;   /**< [rows] */
     es_sequence **output_owner;           /**< [rows] */
+    int32_t *pooled_rows, pooled_count;   /**< [rows] whose final states become embeddings */
+    es_sequence **pooled_owner;           /**< [rows] */
     es_span *spans;                       /**< [parallel] */
     es_job *jobs;                         /**< [parallel] */
     es_claim *claims;                     /**< [parallel + 1] */

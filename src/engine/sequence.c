@@ -43,6 +43,9 @@ es_status es_request_check(const es_model *model, int64_t context, const es_requ
         return es_fail(ES_INVALID, "grammar_after has %zu bytes; 1 to %d are possible", strlen(r->grammar_after), MOST_AFTER_BYTES);
     if (r->top_logprobs < 0 || r->top_logprobs > ES_MOST_TOP_LOGPROBS)
         return es_fail(ES_INVALID, "top_logprobs: %d is not between 0 and %d", r->top_logprobs, ES_MOST_TOP_LOGPROBS);
+    if ((unsigned)r->pooling > ES_POOLING_LAST) return es_fail(ES_INVALID, "there is no pooling %d", (int)r->pooling);
+    if (r->pooling && (r->max_tokens != 0 || r->prompt_logprobs))
+        return es_fail(ES_INVALID, "an embedding comes without an answer: max_tokens must be 0, without log-probabilities");
     return es_sampling_check(&r->sampling);
 }
 
@@ -67,7 +70,7 @@ static void copy_into(carver *c, const void *source, size_t count, size_t size, 
 }
 
 /* The request's lists move into the block; sizes were bounded by es_request_check(). */
-static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, int64_t pages)
+static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, int64_t pages, int32_t hidden)
 {
     es_sequence *s = carve(c, 1, sizeof *s);
     es_request copy = *r;
@@ -78,6 +81,9 @@ static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, 
     if (r->grammar && r->grammar_after)
         copy_into(c, r->grammar_after, strlen(r->grammar_after) + 1, 1, (const void **)&copy.grammar_after);
     copy.grammar = NULL; /* it was compiled instead */
+    const size_t pooled = r->pooling ? (size_t)hidden : 0;
+    double *pool = carve(c, pooled, sizeof *pool);
+    float *embedding = carve(c, pooled, sizeof *embedding);
     const char **stops = carve(c, r->stop_count, sizeof *stops);
     size_t longest = 0;
     for (size_t i = 0; i < r->stop_count; i++) {
@@ -97,6 +103,11 @@ static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, 
     s->grammar_from = r->grammar_after ? -1 : s->prompt_count;
     memcpy(tokens, r->prompt, r->prompt_count * sizeof *tokens);
     s->request.prompt = tokens;
+    if (pooled) {
+        memset(pool, 0, pooled * sizeof *pool);
+        s->pool = pool;
+        s->embedding = embedding;
+    }
     return s;
 }
 
@@ -120,7 +131,30 @@ int64_t es_sequence_pages(const es_sequence *s, int32_t page)
 
 bool es_sequence_reads_prompt(const es_sequence *s)
 {
-    return (s->request.on_logits || s->request.prompt_logprobs) && s->logits_next < s->prompt_count;
+    const es_pooling pooling = s->request.pooling;
+    if (pooling == ES_POOLING_CLS && s->logits_next == 0) return true;
+    return (s->request.on_logits || s->request.prompt_logprobs || pooling == ES_POOLING_MEAN) && s->logits_next < s->prompt_count;
+}
+
+bool es_sequence_pools(const es_sequence *s, int64_t position)
+{
+    switch (s->request.pooling) {
+    case ES_POOLING_MEAN: return position >= s->logits_next;
+    case ES_POOLING_CLS: return position == 0 && s->logits_next == 0;
+    case ES_POOLING_LAST: return position == s->prompt_count - 1;
+    case ES_POOLING_NONE: break;
+    }
+    return false;
+}
+
+void es_sequence_pool(es_sequence *s, int64_t position, const float *state, int32_t hidden)
+{
+    const bool mean = s->request.pooling == ES_POOLING_MEAN;
+    const double share = mean ? (double)s->prompt_count : 1;
+    s->logits_next = position + 1;
+    for (int32_t i = 0; i < hidden; i++) s->pool[i] += (double)state[i];
+    if (mean && position + 1 < s->prompt_count) return;
+    for (int32_t i = 0; i < hidden; i++) s->embedding[i] = (float)(s->pool[i] / share);
 }
 
 bool es_sequence_decodes(const es_sequence *s)
@@ -160,10 +194,11 @@ es_status es_sequence_open(const es_request *request, const es_sequence_limits *
     const int64_t capacity = (int64_t)r.prompt_count + r.max_tokens;
     const int64_t pages = limits->has_pages ? (capacity + limits->page - 1) / limits->page : 0;
     carver counter = {0};
-    carve_all(&counter, &r, capacity, pages);
+    const int32_t hidden = limits->model->config.hidden;
+    carve_all(&counter, &r, capacity, pages, hidden);
     carver c = {.base = calloc(1, counter.used)};
     if (!c.base) return es_fail(ES_NO_MEMORY, "no memory for a request of %" PRId64 " tokens", capacity);
-    es_sequence *s = carve_all(&c, &r, capacity, pages);
+    es_sequence *s = carve_all(&c, &r, capacity, pages, hidden);
     s->promised = s->prompt_count + promise;
     choose_stops(s, limits->model);
     const es_tokenizer *tokenizer = es_model_tokenizer(limits->model);

@@ -41,6 +41,9 @@ typedef struct es_sequence {
     _Atomic bool cancelled;
     _Atomic bool asked_to_pause; /**< es_engine_pause() */
 
+    double *pool;              /**< [hidden] sum of final states; NULL without request.pooling */
+    float *embedding;          /**< [hidden] */
+
     es_grammar *grammar;       /**< owned; NULL: any text will do. See constraint.h */
     size_t after_seen;         /**< bytes of request.grammar_after that the answer ends with */
     int64_t grammar_from;      /**< index of the first token that the grammar rules; −1: grammar_after has not come yet */
@@ -76,8 +79,12 @@ int64_t es_sequence_until(const es_sequence *sequence, bool recurrent);
  *  the last one that was. */
 bool es_sequence_worth_keeping(const es_sequence *sequence);
 
-/** Whether logits of its prompt from position logits_next on are still wanted: a cache has none. */
+/** Whether something of its prompt's positions from logits_next on is still wanted that no cache has: logits, or final states. */
 bool es_sequence_reads_prompt(const es_sequence *sequence);
+/** Whether the final state of a position is part of its embedding, and still missing. */
+bool es_sequence_pools(const es_sequence *sequence, int64_t position);
+/** Take that state in, [hidden]; and, once all have been, fill in `embedding`. Positions come in order. */
+void es_sequence_pool(es_sequence *sequence, int64_t position, const float *state, int32_t hidden);
 
 /** Take a chosen token's text: *text is what may be sent now (valid until the next call); *stop is the stop string that was
  *  found, or NULL, in which case the text before it is all that will ever be sent. */

@@ -90,6 +90,10 @@ void es_engine_finish(es_engine *engine, es_sequence *s, es_finish finish, const
 {
     es_event event = {.kind = ES_EVENT_DONE, .finish = finish, .stop_string = stop, .text = ""};
     if (!stop) es_sequence_rest(s, &event.text, &event.text_bytes);
+    if (s->request.pooling && finish != ES_FINISH_CANCELLED) {
+        event.embedding = s->embedding;
+        event.embedding_count = engine->model->config.hidden;
+    }
     fill_usage(engine, s, &event);
     if (!engine->no_cache) es_engine_keep(engine, s);
     atomic_fetch_add(finish == ES_FINISH_CANCELLED ? &engine->counters.cancelled : &engine->counters.finished, 1);
@@ -112,12 +116,14 @@ void es_engine_fail(es_engine *engine, es_sequence *s, es_status status)
 static bool wants_output(const es_sequence *s, int64_t position)
 {
     if (position == s->count - 1 && s->request.max_tokens > 0) return true;
-    return es_sequence_reads_prompt(s) && position >= s->logits_next && position < s->prompt_count;
+    const bool told = s->request.on_logits || s->request.prompt_logprobs;
+    return told && position >= s->logits_next && position < s->prompt_count;
 }
 
 static void lay_out(es_engine *engine, es_batch *batch)
 {
     *batch = (es_batch){.tokens = engine->step_tokens, .span = engine->spans, .output_row = engine->output_rows};
+    engine->pooled_count = 0;
     for (int32_t i = 0; i < engine->running_count; i++) {
         es_sequence *s = engine->running[i];
         s->step_row = batch->rows;
@@ -129,6 +135,10 @@ static void lay_out(es_engine *engine, es_batch *batch)
             if (wants_output(s, position)) {
                 engine->output_owner[batch->outputs] = s;
                 engine->output_rows[batch->outputs++] = batch->rows;
+            }
+            if (es_sequence_pools(s, position)) {
+                engine->pooled_owner[engine->pooled_count] = s;
+                engine->pooled_rows[engine->pooled_count++] = batch->rows;
             }
             engine->step_tokens[batch->rows++] = s->tokens[position];
         }
@@ -219,7 +229,7 @@ static es_status read_outputs(es_engine *engine, const es_batch *batch)
             es_sequence *s = engine->output_owner[first + i];
             const float *row = logits + (int64_t)i * vocabulary;
             const int64_t position = s->computed + part.output_row[i] - s->step_row;
-            if (es_sequence_reads_prompt(s) && position >= s->logits_next && position < s->prompt_count)
+            if ((s->request.on_logits || s->request.prompt_logprobs) && position >= s->logits_next && position < s->prompt_count)
                 tell_prompt(engine, s, position, row);
             if (position == s->count - 1 && s->request.max_tokens > 0) {
                 s->computed += s->step_rows; /* its rows are done: from here on it may end */
@@ -227,6 +237,26 @@ static es_status read_outputs(es_engine *engine, const es_batch *batch)
                 if (s->computed % ES_SEQUENCE_STRIDE == 0) ES_TRY(checkpoint(engine, s));
                 choose(engine, s, row);
             }
+        }
+    }
+    return ES_OK;
+}
+
+/* Final states of the rows that embeddings are made of, as many at a time as there is room for. */
+static es_status read_states(es_engine *engine, const es_batch *batch)
+{
+    const int32_t hidden = engine->model->config.hidden, most = engine->network.sizes.outputs;
+    es_batch part = *batch;
+    for (int32_t first = 0; first < engine->pooled_count; first += part.outputs) {
+        part.output_row = engine->pooled_rows + first;
+        part.outputs = engine->pooled_count - first < most ? engine->pooled_count - first : most;
+        ES_TRY(es_device_submit(engine->device, &engine->network.norm, &part));
+        const es_slice at = engine->network.act.normed;
+        const float *states = es_device_peek(engine->device, at.buffer, at.offset, (size_t)part.outputs * (size_t)hidden * sizeof *states);
+        if (!states) return ES_INTERNAL;
+        for (int32_t i = 0; i < part.outputs; i++) {
+            es_sequence *s = engine->pooled_owner[first + i];
+            es_sequence_pool(s, s->computed + part.output_row[i] - s->step_row, states + (int64_t)i * hidden, hidden);
         }
     }
     return ES_OK;
@@ -350,6 +380,7 @@ void es_engine_step(es_engine *engine)
     lay_out(engine, &batch);
     if (status == ES_OK) show_step(engine, start, &batch, prompt_rows);
     if (status == ES_OK) status = es_device_submit(engine->device, &engine->network.body, &batch);
+    if (status == ES_OK) status = read_states(engine, &batch);
     if (status == ES_OK) status = read_outputs(engine, &batch);
     if (status == ES_OK) status = advance_prompts(engine);
     atomic_store(&engine->counters.step_began, 0);

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "device/op.h"
+#include "evenshare/model.h"
 #include "model/family.h"
 #include "model/gguf.h"
 
@@ -39,6 +40,7 @@ typedef struct es_config {
     bool renormalise;
     float expert_scale;
     bool tied;                       /**< the output matrix is the embedding */
+    es_pooling pooling;
     int32_t attention_layers, delta_layers;
 } es_config;
 

@@ -105,6 +105,14 @@ static es_status read_experts(const es_gguf *gguf, const char *where, es_config 
     return ES_OK;
 }
 
+/* llama.cpp's numbers; another one (4: a score, by a matrix of its own) is no embedding. */
+static es_pooling read_pooling(const es_gguf *gguf)
+{
+    static const es_pooling numbers[] = {ES_POOLING_NONE, ES_POOLING_MEAN, ES_POOLING_CLS, ES_POOLING_LAST};
+    const int32_t number = size_or(gguf, "%s.pooling_type", 0);
+    return number < (int32_t)(sizeof numbers / sizeof *numbers) ? numbers[number] : ES_POOLING_NONE;
+}
+
 es_status es_config_from_gguf(const es_gguf *gguf, const char *where, es_config *config)
 {
     es_gguf_string architecture;
@@ -133,6 +141,7 @@ es_status es_config_from_gguf(const es_gguf *gguf, const char *where, es_config 
     c.vocabulary = (int32_t)embedding->shape[0];
     c.tied = !es_tensor_find(es_gguf_tensors(gguf), "output.weight");
     ES_TRY(read_rope(gguf, where, &c));
+    c.pooling = read_pooling(gguf);
     ES_TRY(read_layer_kinds(gguf, where, &c));
     if (c.family->hybrid) ES_TRY(read_delta(gguf, where, &c));
     if (c.family->moe) ES_TRY(read_experts(gguf, where, &c));

@@ -113,6 +113,7 @@ static void describe(es_model *model, const es_loader *counts)
         .vocabulary = c->vocabulary, .hidden = c->hidden, .layers = c->layers, .attention_layers = c->attention_layers,
         .query_heads = c->query_heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
         .experts = c->family->moe ? c->experts : 0, .experts_used = c->family->moe ? c->experts_used : 0,
+        .pooling = c->pooling,
         .kv_bytes_per_token = (int64_t)es_network_page_bytes(c, 16, ES_NUMERIC_F32) / 16,
         .state_bytes = (int64_t)es_network_slot_bytes(c),
     };
@@ -198,6 +199,20 @@ void es_model_close(es_model *model)
     free(model->path);
     free(model->name);
     free(model);
+}
+
+static const char *const pooling_names[] = {"none", "mean", "cls", "last"};
+
+es_status es_pooling_parse(const char *name, es_pooling *pooling)
+{
+    for (size_t i = 0; i < sizeof pooling_names / sizeof *pooling_names; i++)
+        if (strcmp(name, pooling_names[i]) == 0) return *pooling = (es_pooling)i, ES_OK;
+    return es_fail(ES_INVALID, "there is no pooling \"%.40s\"; there are none, mean, cls and last", name);
+}
+
+const char *es_pooling_name(es_pooling pooling)
+{
+    return pooling_names[pooling];
 }
 
 const es_model_info *es_model_get_info(const es_model *model)

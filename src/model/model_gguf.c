@@ -70,6 +70,7 @@ static es_status build_tokenizer(es_model *model, es_token_source *tokens, int64
     source.nfc = source.split == ES_SPLIT_QWEN2 || source.split == ES_SPLIT_QWEN35;
     source.add_bos = source.split == ES_SPLIT_LLAMA3; /* unless the file says otherwise */
     es_gguf_boolean(gguf, "tokenizer.ggml.add_bos_token", &source.add_bos);
+    es_gguf_boolean(gguf, "tokenizer.ggml.add_eos_token", &source.add_eos);
     return es_tokenizer_build(&source, &model->tokenizer);
 }
 

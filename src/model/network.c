@@ -166,8 +166,10 @@ static es_status record_head(es_network *network, es_weight embedding)
     const es_role role = {"/lm_head.weight", "output.weight"};
     if (!c->tied && (es_loader_find(l, role) || !c->from_gguf))
         ES_TRY(es_loader_matrix(l, role, c->vocabulary, c->hidden, &output));
-    es_program_add(&network->head, (es_op){ES_OP_RMSNORM, .as.rmsnorm = {
-        .x = a->x, .weight = norm, .out = a->normed, .width = c->hidden, .eps = c->eps, .outputs_only = true}});
+    const es_op final = {ES_OP_RMSNORM, .as.rmsnorm = {
+        .x = a->x, .weight = norm, .out = a->normed, .width = c->hidden, .eps = c->eps, .outputs_only = true}};
+    es_program_add(&network->head, final);
+    es_program_add(&network->norm, final);
     es_op logits = {ES_OP_MATMUL, .as.matmul = {.x = a->normed, .x_stride = c->hidden, .outputs_only = true, .parts = 1}};
     logits.as.matmul.part[0] = es_layer_part(output, network->logits, c->vocabulary);
     es_program_add(&network->head, logits);
@@ -195,7 +197,7 @@ static es_status record(es_network *network)
         ES_TRY(c->sparse[i] ? es_layer_experts(network, i) : es_layer_dense(network, i));
     }
     ES_TRY(record_head(network, embedding));
-    if (network->body.failed || network->head.failed) return es_fail(ES_NO_MEMORY, "no memory to record the model");
+    if (network->body.failed || network->head.failed || network->norm.failed) return es_fail(ES_NO_MEMORY, "no memory to record the model");
     return ES_OK;
 }
 
@@ -245,6 +247,7 @@ void es_network_close(es_network *network)
     free(network->delta_state);
     es_program_free(&network->body);
     es_program_free(&network->head);
+    es_program_free(&network->norm);
     *network = (es_network){0};
 }
 

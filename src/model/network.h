@@ -4,6 +4,7 @@
  *   es_network_open(model, device, &sizes, &network);
  *   es_device_submit(device, &network.body, &batch);      // every row of the step, through all layers
  *   es_device_submit(device, &network.head, &batch);      // logits of the batch's output rows
+ *   es_device_submit(device, &network.norm, &batch);      // or only their final states, in network.act.normed
  *   es_device_peek(device, network.logits.buffer, ...);
  */
 #ifndef ES_MODEL_NETWORK_H
@@ -30,7 +31,7 @@ typedef struct es_activations {
     es_slice gate, up;                              /**< [ffn], and the shared expert's */
     es_slice router, ids, weights, starts, order;   /**< experts */
     es_slice expert_gate, expert_up, expert_out, shared, shared_gate;
-    es_slice normed;                                /**< [outputs][hidden] */
+    es_slice normed;                                /**< [outputs][hidden]: final states */
 } es_activations;
 
 typedef struct es_network {
@@ -39,7 +40,7 @@ typedef struct es_network {
     es_network_sizes sizes;
     es_loader loader;           /**< owns every buffer */
     es_activations act;
-    es_program body, head;
+    es_program body, head, norm;
     es_slice logits;            /**< [outputs][vocabulary] */
     es_slice *kv;               /**< [attention layers][k, v]: [pages][kv_heads][page][head_dim] each */
     es_slice *conv_state;       /**< [delta layers]: [slots][3][channels] */

@@ -25,6 +25,7 @@ const es_shape *es_shape_of(es_call_kind kind)
 {
     switch (kind) {
     case ES_CALL_RESPONSE: return &es_shape_responses;
+    case ES_CALL_EMBEDDING: return &es_shape_embeddings;
     case ES_CALL_MESSAGE:
     case ES_CALL_COUNT_TOKENS: return &es_shape_messages;
     default: return &es_shape_openai;
@@ -37,6 +38,7 @@ static const char *id_prefix(es_call_kind kind)
     case ES_CALL_CHAT: return "chatcmpl-";
     case ES_CALL_RESPONSE: return "resp_";
     case ES_CALL_MESSAGE: return "msg_";
+    case ES_CALL_EMBEDDING: return "embd-";
     default: return "cmpl-";
     }
 }
@@ -64,6 +66,7 @@ void es_answer_free(es_answer *answer)
     for (size_t i = 0; i < answer->choice_count; i++) {
         es_message_free(&answer->choices[i].message);
         free(answer->choices[i].stop_string);
+        free(answer->choices[i].embedding);
         json_decref(answer->choices[i].logprobs);
         json_decref(answer->choices[i].token_ids);
     }
@@ -174,7 +177,7 @@ static es_status open_message(es_answer *answer, size_t index)
     es_message *message = &answer->choices[index].message;
     /* the Responses API says at the end of a stream once more what was in it */
     const bool keep = !call->stream || call->kind == ES_CALL_RESPONSE;
-    if (call->kind == ES_CALL_COMPLETION)
+    if (call->kind == ES_CALL_COMPLETION || call->kind == ES_CALL_EMBEDDING)
         es_message_open_plain(message, keep);
     else
         ES_TRY(es_message_open(message, call->format, call->tools, answer->id + strlen(answer->id) - UNIQUE_DIGITS, keep));
@@ -307,6 +310,16 @@ static void finish_answer(es_answer *answer)
     es_http_reply(release_connection(answer, ES_ENDED_WHOLE), 200, "application/json", answer->out.data, answer->out.bytes);
 }
 
+static es_status keep_embedding(es_choice *choice, const es_event *event)
+{
+    const size_t bytes = (size_t)event->embedding_count * sizeof *event->embedding;
+    choice->embedding = malloc(bytes);
+    if (!choice->embedding) return es_fail(ES_NO_MEMORY, "no memory for an embedding");
+    memcpy(choice->embedding, event->embedding, bytes);
+    choice->embedding_count = event->embedding_count;
+    return ES_OK;
+}
+
 static void on_done(es_answer *answer, size_t index, const es_event *event)
 {
     es_choice *choice = &answer->choices[index];
@@ -323,6 +336,7 @@ static void on_done(es_answer *answer, size_t index, const es_event *event)
     es_status status = ES_OK;
     if (event->stop_string && !(choice->stop_string = strdup(event->stop_string)))
         status = es_fail(ES_NO_MEMORY, "out of memory");
+    if (event->embedding_count > 0) status = keep_embedding(choice, event);
     if (status == ES_OK && event->text_bytes) status = es_message_add(&choice->message, event->text, event->text_bytes);
     if (status == ES_OK) status = es_message_finish(&choice->message);
     if (status != ES_OK) {

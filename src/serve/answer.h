@@ -20,6 +20,8 @@
 typedef struct es_choice {
     es_message message;
     json_t *logprobs;  /**< array (chat) or object of arrays (completions); NULL when not asked for */
+    float *embedding;  /**< [embedding_count] as the engine gave it; NULL when not asked for */
+    int embedding_count;
     json_t *token_ids; /**< array; NULL when not asked for */
     size_t characters; /**< of text, for text_offset */
     size_t echoed;     /**< bytes of the prompt's text whose tokens have been noted */
@@ -112,6 +114,7 @@ void es_choice_add_prompt(const es_answer *answer, size_t choice, size_t at, con
 const char *es_choice_finish_reason(const es_choice *choice);
 
 extern const es_shape es_shape_responses; /**< answer_responses.c: OpenAI's Responses API */
+extern const es_shape es_shape_embeddings; /**< answer_embeddings.c: never a stream */
 extern const es_shape es_shape_messages;  /**< answer_messages.c: Anthropic's Messages API */
 
 /** What all choices cost. */

@@ -1,4 +1,4 @@
-/* api_completions.c: prompts as they are: text, or token numbers that no tokenizer touches. */
+/* api_completions.c: prompts as they are: text, or token numbers that no tokenizer touches; those of embeddings too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,28 +9,35 @@ static bool no_memory(es_api_error *error)
     return es_api_refuse_status(error, es_fail(ES_NO_MEMORY, "no memory for this prompt"));
 }
 
-static bool add_text(const es_api_context *context, const json_t *text, es_prompt *prompt, es_api_error *error)
+typedef struct prompt_reader {
+    const es_api_context *context;
+    const char *name; /* the parameter's */
+    unsigned flags;   /* of es_tokenizer_encode() */
+    es_api_error *error;
+} prompt_reader;
+
+static bool add_text(const prompt_reader *r, const json_t *text, es_prompt *prompt)
 {
-    const es_backend *backend = context->backend;
+    const es_backend *backend = r->context->backend;
     if (!backend->info(backend->self)->has_tokenizer)
-        return es_api_refuse(error, "prompt", "this model has no tokenizer: send the prompt as an array of token numbers");
-    const es_status status = backend->encode(backend->self, json_string_value(text), json_string_length(text),
-                                             ES_ENCODE_SPECIAL | ES_ENCODE_BOS, &prompt->tokens, &prompt->count);
-    return status == ES_OK || es_api_refuse_status(error, status);
+        return es_api_refuse(r->error, r->name, "this model has no tokenizer: send the %s as an array of token numbers", r->name);
+    const es_status status = backend->encode(backend->self, json_string_value(text), json_string_length(text), r->flags,
+                                             &prompt->tokens, &prompt->count);
+    return status == ES_OK || es_api_refuse_status(r->error, status);
 }
 
-static bool add_tokens(const es_api_context *context, const json_t *numbers, es_prompt *prompt, es_api_error *error)
+static bool add_tokens(const prompt_reader *r, const json_t *numbers, es_prompt *prompt)
 {
-    const int32_t vocabulary = context->backend->info(context->backend->self)->vocabulary;
+    const int32_t vocabulary = r->context->backend->info(r->context->backend->self)->vocabulary;
     const size_t count = json_array_size(numbers);
-    if (count == 0) return es_api_refuse(error, "prompt", "an array of token numbers must not be empty");
+    if (count == 0) return es_api_refuse(r->error, r->name, "an array of token numbers must not be empty");
     prompt->tokens = malloc(count * sizeof *prompt->tokens);
-    if (!prompt->tokens) return no_memory(error);
+    if (!prompt->tokens) return no_memory(r->error);
     for (size_t i = 0; i < count; i++) {
         const json_t *number = json_array_get(numbers, i);
         const json_int_t value = json_is_integer(number) ? json_integer_value(number) : -1;
         if (value < 0 || value >= vocabulary)
-            return es_api_refuse(error, "prompt", "prompt: entry %zu is not a token number of this model (0 to %d)", i,
+            return es_api_refuse(r->error, r->name, "%s: entry %zu is not a token number of this model (0 to %d)", r->name, i,
                                  vocabulary - 1);
         prompt->tokens[i] = (es_token)value;
     }
@@ -38,29 +45,31 @@ static bool add_tokens(const es_api_context *context, const json_t *numbers, es_
     return true;
 }
 
-static bool add_prompt(const es_api_context *context, const json_t *value, es_prompt *prompt, es_api_error *error)
+static bool add_prompt(const prompt_reader *r, const json_t *value, es_prompt *prompt)
 {
-    if (json_is_string(value)) return add_text(context, value, prompt, error);
-    if (json_is_array(value)) return add_tokens(context, value, prompt, error);
-    return es_api_refuse(error, "prompt",
-                         "prompt must be a string, an array of strings, of token numbers, or of arrays of them");
+    if (json_is_string(value)) return add_text(r, value, prompt);
+    if (json_is_array(value)) return add_tokens(r, value, prompt);
+    return es_api_refuse(r->error, r->name, "%s must be a string, an array of strings, of token numbers, or of arrays of them",
+                         r->name);
 }
 
 /* "text", [1, 2] (one prompt each), ["a", "b"], [[1], [2, 3]] (several) */
-static bool parse_prompts(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
+bool es_prompts_parse(const es_api_context *context, json_t *root, const char *name, unsigned flags, size_t most, es_call *call,
+                      es_api_error *error)
 {
-    json_t *value = es_json_member(root, "prompt");
-    if (!value) return es_api_refuse(error, "prompt", "prompt is missing");
+    const prompt_reader reader = {context, name, flags, error};
+    json_t *value = es_json_member(root, name);
+    if (!value) return es_api_refuse(error, name, "%s is missing", name);
     json_t *first = json_array_get(value, 0);
     const bool several = json_is_string(first) || json_is_array(first);
     const size_t count = several ? json_array_size(value) : 1;
-    if (count * (size_t)call->n > ES_CALL_CHOICES_MAX)
-        return es_api_refuse(error, "prompt", "prompts times n can be at most %d answers in one request", ES_CALL_CHOICES_MAX);
+    if (count * (size_t)call->n > most)
+        return es_api_refuse(error, name, "one request can have at most %zu answers, %zu are asked for", most, count * (size_t)call->n);
     call->prompts = calloc(count, sizeof *call->prompts);
     if (!call->prompts) return no_memory(error);
     call->prompt_count = count;
     for (size_t i = 0; i < count; i++)
-        if (!add_prompt(context, several ? json_array_get(value, i) : value, &call->prompts[i], error)) return false;
+        if (!add_prompt(&reader, several ? json_array_get(value, i) : value, &call->prompts[i])) return false;
     return true;
 }
 
@@ -90,7 +99,7 @@ bool es_completions_parse(const es_api_context *context, json_t *root, es_call *
     json_t *best = es_json_member(root, "best_of");
     if (best && !(json_is_integer(best) && json_integer_value(best) == call->n))
         return es_api_refuse(error, "best_of", "best_of is not supported unless it equals n");
-    if (!parse_prompts(context, root, call, error)) return false;
+    if (!es_prompts_parse(context, root, "prompt", ES_ENCODE_SPECIAL | ES_ENCODE_BOS, ES_CALL_CHOICES_MAX, call, error)) return false;
     const json_t *value = es_json_member(root, "prompt"), *first = json_array_get(value, 0);
     const bool several = json_is_string(first) || json_is_array(first);
     for (size_t p = 0; json_is_true(echo) && p < call->prompt_count; p++)

@@ -16,6 +16,8 @@ typedef struct es_backend_info {
     const char *fingerprint; /**< for system_fingerprint */
     int64_t context;         /**< most tokens of one sequence */
     int32_t vocabulary;
+    int32_t hidden;          /**< numbers of an embedding */
+    es_pooling pooling;      /**< how the model makes them of a text; NONE: it was not made for that */
     bool has_chat, has_tokenizer;
     const char *chat_template; /**< its source; NULL: unknown */
     es_sampling sampling;    /**< what the model recommends */

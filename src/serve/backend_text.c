@@ -36,6 +36,8 @@ void es_backend_words_init(es_backend_words *words, const es_model *model, es_ba
     words->info = (es_backend_info){
         .model = info->name,
         .vocabulary = info->vocabulary,
+        .hidden = info->hidden,
+        .pooling = info->pooling,
         .has_chat = es_model_has_chat(model),
         .chat_template = es_model_chat_template(model),
         .has_tokenizer = es_model_tokenizer(model) != NULL,

@@ -134,7 +134,7 @@ static bool check_lengths(const es_api_context *context, const es_call *call, es
     const int64_t answer = call->request.max_tokens;
     for (size_t p = 0; p < call->prompt_count; p++) {
         const int64_t prompt = (int64_t)call->prompts[p].count;
-        const char *what = call->kind == ES_CALL_COMPLETION ? "prompt" : "messages";
+        const char *what = call->kind == ES_CALL_COMPLETION ? "prompt" : call->kind == ES_CALL_EMBEDDING ? "input" : "messages";
         if (prompt == 0) return es_api_refuse(error, what, "the prompt has no tokens; send at least one");
         const int64_t wanted = answer < 0 ? 1 : answer;
         if (wanted <= limit - prompt) continue;
@@ -161,6 +161,7 @@ static bool parse_words(const es_api_context *context, json_t *root, es_call *ca
 static bool parse_root(const es_api_context *context, json_t *root, es_call *call, es_api_error *error)
 {
     if (!es_parameters_check_names(context, root, call, error) || !check_model(context, root, error)) return false;
+    if (call->kind == ES_CALL_EMBEDDING) return es_embeddings_parse(context, root, call, error) && check_lengths(context, call, error);
     if (call->kind == ES_CALL_CHAT || call->kind == ES_CALL_COMPLETION) return parse_words(context, root, call, error);
     json_t *chat = json_object();
     const bool converted = call->kind == ES_CALL_RESPONSE ? es_responses_convert(context, root, chat, call, error)

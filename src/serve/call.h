@@ -18,13 +18,14 @@
 #include "serve/backend.h"
 #include "text/answer_parser.h"
 
-enum { ES_CALL_STOPS_MAX = 16, ES_CALL_CHOICES_MAX = 256, ES_CALL_TOP_MAX = 20, ES_CALL_BIAS_MAX = 4096 };
+enum { ES_CALL_STOPS_MAX = 16, ES_CALL_CHOICES_MAX = 256, ES_CALL_TEXTS_MAX = 1024, ES_CALL_TOP_MAX = 20, ES_CALL_BIAS_MAX = 4096 };
 
 typedef enum es_call_kind {
     ES_CALL_CHAT,
     ES_CALL_COMPLETION,
     ES_CALL_RESPONSE,     /**< OpenAI's Responses API: a chat in other words */
     ES_CALL_MESSAGE,      /**< Anthropic's Messages API: a chat in other words */
+    ES_CALL_EMBEDDING,
     ES_CALL_COUNT_TOKENS, /**< from here on: answered by a worker alone, see es_query_run() */
     ES_CALL_TOKENIZE,
     ES_CALL_DETOKENIZE,
@@ -48,6 +49,7 @@ typedef struct es_api_context {
     bool strict;        /**< refuse unknown parameters and other model names */
     bool content_parts; /**< the template reads arrays of content parts itself */
     es_answer_format format; /**< how the model marks reasoning and calls */
+    es_pooling pooling;      /**< how embeddings are made; NONE: there are none */
 } es_api_context;
 
 typedef struct es_prompt {
@@ -66,6 +68,8 @@ typedef struct es_call {
     bool stream, include_usage, return_token_ids, return_progress;
     bool heartbeat; /**< white space before a reply that takes long */
     es_answer_format format; /**< chat: how the answer is taken apart */
+    int32_t dimensions; /**< embeddings: how many numbers of each are wanted */
+    bool base64;        /**< embeddings: as the bytes of floats, not as a list */
     bool one_call;      /**< the answer ends with its first call of a tool */
     es_text ignored;    /**< names of parameters that nobody here knows, comma-separated */
     /* owned */
@@ -101,6 +105,8 @@ json_t *es_api_error_json(const es_api_error *error);
 bool es_parameters_check_names(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** parameters.c: note a name for the header that says what was ignored. */
 void es_call_ignore(es_call *call, const char *name);
+/** parameters.c: a whole number between two bounds; *value stays where it is not given. */
+bool es_parameter_integer(json_t *root, const char *name, int64_t min, int64_t max, int64_t *value, es_api_error *error);
 /** parameters.c: everything that chat and completions share. */
 bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** structured.c: response_format and its relatives, into call->grammar; and, once the prompt is known, whether the grammar can be
@@ -125,6 +131,11 @@ bool es_chat_tools_choose(const es_api_context *context, json_t *root, es_call *
 /** tool_grammar.c: append the rule `calls`, an answer that calls a function of `tools` (that named `only`, where that is not NULL)
  *  in a form, or `several` times one, and the rules it needs. */
 bool es_tool_grammar_put(es_tool_form form, const json_t *tools, const char *only, bool several, es_text *gbnf, es_api_error *error);
+/** api_completions.c: the prompts in the parameter `name`, as text (encoded with `flags`) or token numbers, into call->prompts. */
+bool es_prompts_parse(const es_api_context *context, json_t *root, const char *name, unsigned flags, size_t most, es_call *call,
+                      es_api_error *error);
+/** api_embeddings.c: the texts whose embeddings are wanted, and in which shape. */
+bool es_embeddings_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** api_completions.c: prompts as text or token numbers. */
 bool es_completions_parse(const es_api_context *context, json_t *root, es_call *call, es_api_error *error);
 /** api_chat.c: whether the model's template reads content parts itself, found out by trying. */

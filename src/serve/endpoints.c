@@ -105,12 +105,3 @@ void es_serve_call(es_server *server, es_http_connection *connection, es_call_ki
     es_server_add_answer(server, answer);
     atomic_fetch_add_explicit(&server->metrics.received, 1, memory_order_relaxed);
 }
-
-void es_serve_embeddings(es_server *server, es_http_connection *connection)
-{
-    es_api_error error;
-    es_api_refuse(&error, "model", "%s generates text; it was not trained to give embeddings, so there are none", server->api.alias);
-    error.status = 501;
-    error.code = "unsupported";
-    es_server_reply_error(server, connection, &error);
-}

@@ -27,7 +27,7 @@ static const number numbers[] = {
     {"repeat_penalty", offsetof(es_sampling, repetition_penalty), 0.01, 10},
 };
 
-enum { CHAT = 1, COMPLETION = 2, BOTH = 3, RESPONSE = 4, MESSAGE = 8, OTHERS = 12 };
+enum { CHAT = 1, COMPLETION = 2, BOTH = 3, RESPONSE = 4, MESSAGE = 8, OTHERS = 12, EMBEDDING = 16 };
 
 /* Known names besides the numbers. */
 static const struct {
@@ -51,6 +51,7 @@ static const struct {
     {"user", RESPONSE}, {"safety_identifier", RESPONSE}, {"prompt_cache_key", RESPONSE}, {"prompt_cache_retention", RESPONSE},
     {"stream_options", RESPONSE}, {"messages", MESSAGE}, {"system", MESSAGE}, {"max_tokens", MESSAGE}, {"stop_sequences", MESSAGE},
     {"thinking", MESSAGE}, {"output_config", MESSAGE},
+    {"model", EMBEDDING}, {"input", EMBEDDING}, {"encoding_format", EMBEDDING}, {"dimensions", EMBEDDING}, {"user", EMBEDDING},
     /* accepted without effect */
     {"user", BOTH}, {"metadata", BOTH}, {"store", BOTH}, {"service_tier", BOTH}, {"safety_identifier", BOTH},
     {"prompt_cache_key", BOTH}, {"prompt_cache_retention", BOTH}, {"prediction", BOTH}, {"verbosity", CHAT},
@@ -71,7 +72,7 @@ static const struct {
 
 static bool is_known(const char *name, int kind)
 {
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    for (size_t i = 0; kind != EMBEDDING && i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(numbers[i].name, name) == 0) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].kinds & kind && strcmp(names[i].name, name) == 0) return true;
@@ -93,6 +94,7 @@ static int kind_bit(es_call_kind kind)
     case ES_CALL_RESPONSE: return RESPONSE;
     case ES_CALL_MESSAGE:
     case ES_CALL_COUNT_TOKENS: return MESSAGE;
+    case ES_CALL_EMBEDDING: return EMBEDDING;
     default: return CHAT;
     }
 }
@@ -136,7 +138,7 @@ static bool parse_numbers(json_t *root, es_sampling *sampling, es_api_error *err
 }
 
 /* An integer in [min, max]; 1.0 counts as one too, since some clients know no integers. *value stays when it is absent. */
-static bool parse_integer(json_t *root, const char *name, int64_t min, int64_t max, int64_t *value, es_api_error *error)
+bool es_parameter_integer(json_t *root, const char *name, int64_t min, int64_t max, int64_t *value, es_api_error *error)
 {
     json_t *given = es_json_member(root, name);
     if (!given) return true;
@@ -233,10 +235,10 @@ static bool parse_logprobs(json_t *root, es_call *call, es_api_error *error)
         json_t *given = es_json_member(root, "logprobs");
         if (!given || json_is_false(given)) return true;
         call->request.logprobs = true;
-        if (!json_is_true(given) && !parse_integer(root, "logprobs", 0, ES_CALL_TOP_MAX, &top, error)) return false;
+        if (!json_is_true(given) && !es_parameter_integer(root, "logprobs", 0, ES_CALL_TOP_MAX, &top, error)) return false;
     } else {
         if (!parse_flag(root, "logprobs", &call->request.logprobs, error)) return false;
-        if (!parse_integer(root, "top_logprobs", 0, ES_CALL_TOP_MAX, &top, error)) return false;
+        if (!es_parameter_integer(root, "top_logprobs", 0, ES_CALL_TOP_MAX, &top, error)) return false;
         if (top > 0 && !call->request.logprobs)
             return es_api_refuse(error, "top_logprobs", "top_logprobs needs \"logprobs\": true");
     }
@@ -255,10 +257,10 @@ static bool parse_lengths(json_t *root, es_call *call, es_api_error *error)
     json_t *given = es_json_member(root, name);
     /* -1 is how clients of other servers say "as many as fit" */
     if (json_is_integer(given) && json_integer_value(given) == -1) most = -1;
-    else if (!parse_integer(root, name, least, INT32_MAX, &most, error)) return false;
+    else if (!es_parameter_integer(root, name, least, INT32_MAX, &most, error)) return false;
     call->request.max_tokens = most;
     int64_t n = 1;
-    if (!parse_integer(root, "n", 1, 128, &n, error)) return false;
+    if (!es_parameter_integer(root, "n", 1, 128, &n, error)) return false;
     call->n = (int)n;
     return true;
 }
@@ -278,7 +280,7 @@ static bool parse_seed(json_t *root, es_sampling *sampling, es_api_error *error)
 {
     if (getrandom(&sampling->seed, sizeof sampling->seed, 0) != (ssize_t)sizeof sampling->seed) sampling->seed = 0;
     int64_t seed = (int64_t)sampling->seed;
-    if (!parse_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error)) return false;
+    if (!es_parameter_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error)) return false;
     sampling->seed = (uint64_t)seed;
     return true;
 }
@@ -290,7 +292,7 @@ bool es_parameters_parse(const es_api_context *context, json_t *root, es_call *c
     request->sampling = info->sampling;
     if (!parse_numbers(root, &request->sampling, error)) return false;
     int64_t top_k = request->sampling.top_k;
-    if (!parse_integer(root, "top_k", -1, INT32_MAX, &top_k, error)) return false;
+    if (!es_parameter_integer(root, "top_k", -1, INT32_MAX, &top_k, error)) return false;
     request->sampling.top_k = top_k < 0 ? 0 : (int32_t)top_k;
     bool skip_special = true;
     if (!parse_seed(root, &request->sampling, error) || !parse_lengths(root, call, error) || !parse_stop(root, call, error) ||

@@ -303,7 +303,8 @@ es_status es_server_check_options(const es_server_options *options)
     es_answer_format format;
     if (options->reasoning_parser) ES_TRY(es_reasoning_form_parse(options->reasoning_parser, &format.reasoning));
     if (options->tool_parser) ES_TRY(es_tool_form_parse(options->tool_parser, &format.tools));
-    return ES_OK;
+    es_pooling pooling;
+    return options->pooling && strcmp(options->pooling, "auto") != 0 ? es_pooling_parse(options->pooling, &pooling) : ES_OK;
 }
 
 static es_status make_events(es_server *server)
@@ -353,6 +354,14 @@ static es_answer_format find_format(const es_backend *backend, const es_server_o
     return format;
 }
 
+/* The options were checked. */
+static es_pooling find_pooling(const es_backend_info *info, const es_server_options *options)
+{
+    es_pooling pooling = info->pooling;
+    if (options->pooling && strcmp(options->pooling, "auto") != 0) es_pooling_parse(options->pooling, &pooling);
+    return pooling;
+}
+
 es_status es_server_open(const es_backend *backend, const es_server_options *options, es_server **out)
 {
     ES_TRY(es_server_check_options(options));
@@ -373,7 +382,8 @@ es_status es_server_open(const es_backend *backend, const es_server_options *opt
                                    .alias = options->alias ? options->alias : info->model ? info->model : "model",
                                    .strict = options->strict,
                                    .content_parts = es_chat_template_reads_parts(backend),
-                                   .format = find_format(backend, options)};
+                                   .format = find_format(backend, options),
+                                   .pooling = find_pooling(info, options)};
     const es_status status = open_parts(server);
     if (status != ES_OK) {
         es_server_close(server);

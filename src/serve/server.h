@@ -28,6 +28,7 @@ typedef struct es_server_options {
     bool strict;             /**< refuse unknown parameters and model names */
     const char *reasoning_parser; /**< es_reasoning_form_parse(); NULL = by the chat template */
     const char *tool_parser;      /**< es_tool_form_parse(); NULL = by the chat template */
+    const char *pooling;     /**< es_pooling_parse(): how embeddings are made; NULL or "auto" = as the model's file says */
     const char *cors;        /**< origin of web pages that may use the API, "*" for any; NULL = none */
     double keep_alive;       /**< longest silence towards a client that waits, in seconds */
     double grace;            /**< seconds for accepted requests to end after a stop */

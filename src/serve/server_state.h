@@ -69,7 +69,6 @@ void es_server_reply_error(es_server *server, es_http_connection *connection, co
 void es_serve_index(es_server *server, es_http_connection *connection);
 void es_serve_models(es_server *server, es_http_connection *connection);
 void es_serve_model(es_server *server, es_http_connection *connection);
-void es_serve_embeddings(es_server *server, es_http_connection *connection);
 /** Everything that reads a body. */
 void es_serve_call(es_server *server, es_http_connection *connection, es_call_kind kind);
 

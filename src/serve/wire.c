@@ -44,6 +44,7 @@ typedef struct field {
     FIELD(PLAIN, es_request, top_logprobs, )                                                                                  \
     FIELD(FLAG, es_request, progress, )                                                                                       \
     FIELD(FLAG, es_request, prompt_logprobs, )                                                                                \
+    FIELD(PLAIN, es_request, pooling, )                                                                                       \
     FIELD(HERE, es_request, on_event, )                                                                                       \
     FIELD(HERE, es_request, on_logits, )                                                                                      \
     FIELD(PLAIN, es_request, logits_from, )                                                                                   \
@@ -59,6 +60,7 @@ typedef struct field {
     FIELD(LIST, es_event, top, top_count)                                                                                     \
     FIELD(PLAIN, es_event, finish, )                                                                                          \
     FIELD(TEXT, es_event, stop_string, )                                                                                      \
+    FIELD(LIST, es_event, embedding, embedding_count)                                                                         \
     FIELD(PLAIN, es_event, prompt_tokens, )                                                                                   \
     FIELD(PLAIN, es_event, cached_tokens, )                                                                                   \
     FIELD(PLAIN, es_event, completion_tokens, )                                                                               \

@@ -179,6 +179,7 @@ static es_status fill(es_tokenizer *t, const es_tokenizer_source *s)
     t->nfc = s->nfc;
     t->ignore_merges = s->ignore_merges;
     t->add_bos = s->add_bos;
+    t->add_eos = s->add_eos;
     t->bos = s->bos;
     t->eos = s->eos;
     t->bpe.unknown = s->has_unknown ? s->unknown : ES_NO_TOKEN;

@@ -93,6 +93,8 @@ es_status es_tokenizer_encode(const es_tokenizer *tokenizer, const char *text, s
         es_token_list_add(&e.out, tokenizer->bos);
 
     es_status status = encode_between(&e, (const unsigned char *)text, bytes, 0);
+    if (flags & ES_ENCODE_EOS && tokenizer->add_eos && tokenizer->eos != ES_NO_TOKEN)
+        es_token_list_add(&e.out, tokenizer->eos);
     if (status == ES_OK && !e.out.data) e.out.data = malloc(sizeof *e.out.data); /* no tokens, but something to free */
     if (status == ES_OK && (e.out.failed || !e.out.data)) status = es_fail(ES_NO_MEMORY, "no memory for the text's tokens");
     es_text_free(&e.normal);

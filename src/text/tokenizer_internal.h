@@ -19,7 +19,7 @@ struct es_tokenizer {
     es_name_table names;   /* bytes of added tokens → token */
     es_added_set added[2]; /* found in the text as it comes [0], in the normalised text [1] */
     es_splitter splitter;
-    bool nfc, ignore_merges, add_bos;
+    bool nfc, ignore_merges, add_bos, add_eos;
     es_token bos, eos;
 };
 

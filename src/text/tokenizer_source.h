@@ -45,7 +45,7 @@ typedef struct es_tokenizer_source {
     const char *pattern;             /**< for ES_SPLIT_REGEX */
     bool nfc;                        /**< normalise to NFC first */
     bool ignore_merges;              /**< a whole word that is a token needs no merges (Llama 3) */
-    bool add_bos;                    /**< the model's own tokenizer puts BOS first */
+    bool add_bos, add_eos;           /**< the model's own tokenizer puts BOS first, EOS last */
     es_token bos, eos;               /**< or ES_NO_TOKEN */
     bool has_unknown, fuse_unknown;  /**< `unknown` stands for a byte without a token (else it is dropped); one for a run */
     es_token unknown;                /**< read only with has_unknown */

@@ -141,7 +141,8 @@ class Exact:
             out += sigmoid(self.linear(h, at + "shared_expert_gate")) * self.swiglu(h, at + "shared_expert.")
         return out
 
-    def __call__(self, ids):
+    def states(self, ids):
+        """What the output matrix is given: [tokens, hidden]."""
         x = self.w["model.embed_tokens.weight"][ids]
         for i in range(self.c["num_hidden_layers"]):
             at = f"model.layers.{i}."
@@ -149,8 +150,11 @@ class Exact:
             recurrent = at + "linear_attn.A_log" in self.w
             x = x + (self.delta(h, at + "linear_attn.") if recurrent else self.attention(h, at + "self_attn."))
             x = x + self.mlp(self.norm(x, at + "post_attention_layernorm.weight"), at + "mlp.")
+        return self.norm(x, "model.norm.weight")
+
+    def __call__(self, ids):
         head = self.w.get("lm_head.weight", self.w["model.embed_tokens.weight"])
-        return self.norm(x, "model.norm.weight") @ head.T
+        return self.states(ids) @ head.T
 
 
 def write_safetensors(path, tensors):

@@ -222,8 +222,8 @@ def stays_float32(name, array):
     return (array.ndim == 1 or name.endswith("norm.weight") or "ffn_gate_inp" in name or "ssm_conv1d" in name)
 
 
-def write_gguf(folder, out, dtype="F32", whole_characters=False, decoded=False):
-    """With `decoded` the weights are rounded as the type does, and written as the float32 numbers that a reader decodes."""
+def write_gguf(folder, out, dtype="F32", whole_characters=False, decoded=False, pooling=None):
+    """`pooling` ("LAST", ...) makes it a model for embeddings, whose tokenizer ends a text with EOS. With `decoded` the weights are rounded as the type does, and written as the float32 numbers that a reader decodes."""
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     config = {**config, **config.get("text_config", {})}
@@ -236,6 +236,9 @@ def write_gguf(folder, out, dtype="F32", whole_characters=False, decoded=False):
     w.add_file_type(int(gguf.LlamaFileType["ALL_F32" if dtype == "F32" else f"MOSTLY_{dtype}"]))
     add_keys(w, architecture, config)
     add_tokenizer(w, config, whole_characters)
+    if pooling:
+        w.add_pooling_type(gguf.PoolingType[pooling])
+        w.add_add_eos_token(True)
     for name, array in tensors.items():
         array = np.ascontiguousarray(array, np.float32)
         if dtype == "F32" or stays_float32(name, array) or array.shape[-1] % block:

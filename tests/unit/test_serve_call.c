@@ -616,6 +616,39 @@ static void what_cannot_be_forced_is_refused_by_name(void **state)
     }
 }
 
+/* Where the model was made for them; each wrong word by its name. */
+static void embeddings_are_asked_for_by_name(void **state)
+{
+    (void)state;
+    es_api_context context = context_of(true);
+    es_call call;
+    es_api_error error;
+    static const char one[] = "{\"input\":[\"ab\",\"c\"],\"dimensions\":3,\"encoding_format\":\"base64\",\"user\":\"u\"}";
+    assert_false(es_call_parse(&context, ES_CALL_EMBEDDING, one, sizeof one - 1, &call, &error));
+    assert_int_equal(error.status, 501);
+    context.pooling = ES_POOLING_MEAN;
+    fake.info.hidden = 4;
+    assert_true(es_call_parse(&context, ES_CALL_EMBEDDING, one, sizeof one - 1, &call, &error));
+    const es_request request = es_call_request(&call, 1);
+    assert_true(request.pooling == ES_POOLING_MEAN && request.max_tokens == 0 && request.prompt_count == 1);
+    assert_true(call.prompt_count == 2 && call.dimensions == 3 && call.base64);
+    es_call_free(&call);
+    static const char *const wrong[][2] = {
+        {"input", "{}"},
+        {"input", "{\"input\":{}}"},
+        {"input", "{\"input\":[256]}"},
+        {"input", "{\"input\":\"\"}"},
+        {"dimensions", "{\"input\":\"a\",\"dimensions\":5}"},
+        {"encoding_format", "{\"input\":\"a\",\"encoding_format\":7}"},
+        {"max_tokens", "{\"input\":\"a\",\"max_tokens\":7}"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_false(es_call_parse(&context, ES_CALL_EMBEDDING, wrong[i][1], strlen(wrong[i][1]), &call, &error));
+        assert_string_equal(error.param, wrong[i][0]);
+        assert_int_equal(error.status, 400);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +663,7 @@ int main(void)
         cmocka_unit_test_setup(parts_stay_apart_for_templates_that_read_them, open_fake),
         cmocka_unit_test_setup(the_models_recommendation_is_the_default, open_fake),
         cmocka_unit_test_setup(prompts_come_in_four_shapes, open_fake),
+        cmocka_unit_test_setup(embeddings_are_asked_for_by_name, open_fake),
         cmocka_unit_test_setup(nonsense_is_refused_by_name, open_fake),
         cmocka_unit_test_setup(forms_of_answers_become_grammars, open_fake),
         cmocka_unit_test_setup(what_can_never_fit_is_refused_with_the_numbers, open_fake),

@@ -50,6 +50,8 @@ static void a_request_arrives_whole(void **state)
         .logprobs = true,
         .top_logprobs = 5,
         .progress = true,
+        .prompt_logprobs = true,
+        .pooling = ES_POOLING_LAST,
         .on_event = on_event,
         .logits_from = 7,
         .user = &state
@@ -76,6 +78,8 @@ static void a_request_arrives_whole(void **state)
     assert_true(got->grammar_optional && got->ignore_eos && got->logprobs && got->progress && !got->keep_special);
     assert_int_equal(got->top_logprobs, 5);
     assert_int_equal(got->logits_from, 7);
+    assert_true(got->prompt_logprobs);
+    assert_int_equal(got->pooling, ES_POOLING_LAST);
     es_text_free(&text);
     /* what is not there is not there, which is another thing than empty */
     const es_request bare = {.prompt = prompt, .prompt_count = 1, .stop_tokens = ends};
@@ -98,6 +102,7 @@ static void an_event_arrives_whole(void **state)
         {1, -0.5f},
         {2, -3   }
     };
+    const float embedding[] = {1, -2, 0.5f};
     const es_event sent = {.kind = ES_EVENT_DONE,
                            .request = 12,
                            .prompt_done = 3,
@@ -109,6 +114,8 @@ static void an_event_arrives_whole(void **state)
                            .top_count = 2,
                            .finish = ES_FINISH_LENGTH,
                            .stop_string = "END",
+                           .embedding = embedding,
+                           .embedding_count = 3,
                            .prompt_tokens = 5,
                            .cached_tokens = 4,
                            .completion_tokens = 6,
@@ -131,6 +138,8 @@ static void an_event_arrives_whole(void **state)
     assert_int_equal(got->status, ES_INTERNAL);
     assert_string_equal(got->stop_string, "END");
     assert_string_equal(got->message, "why");
+    assert_int_equal(got->embedding_count, 3);
+    assert_memory_equal(got->embedding, embedding, sizeof embedding);
     es_text_free(&text);
 }
 
