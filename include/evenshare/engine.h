@@ -34,8 +34,9 @@ typedef enum es_numeric {
     ES_NUMERIC_F32,  /**< weights as stored, everything else in float32 */
     ES_NUMERIC_BF16, /**< products and KV in bfloat16, sums in the order of AMX tiles */
     ES_NUMERIC_INT8, /**< quantised weights times quantised activations, in integers; KV in bfloat16 */
+    ES_NUMERIC_BF16DP, /**< as BF16, products in the order of AVX-512's bfloat16 dot product */
 } es_numeric;
-/** Parse "auto", "f32", "bf16", "int8"; ES_INVALID names those that exist. */
+/** Parse "auto", "f32", "bf16", "int8", "bf16dp"; ES_INVALID names those that exist. */
 es_status es_numeric_parse(const char *name, es_numeric *numeric);
 const char *es_numeric_name(es_numeric numeric);
 

@@ -22,7 +22,7 @@ typedef struct settings {
 static const es_option own[] = {
     {"what", 0, ES_OPTION_CHOICE, "kernels", offsetof(settings, what), .fallback = "kernels", .positional = true,
      .help = "what to measure"},
-    {"instruction-set", 0, ES_OPTION_CHOICE, "amx|avx512vnni|avx512|avx2|reference|all", offsetof(settings, instruction_set),
+    {"instruction-set", 0, ES_OPTION_CHOICE, "amx|avx512bf16|avx512vnni|avx512|avx2|reference|all", offsetof(settings, instruction_set),
      .environment = "ES_INSTRUCTION_SET", .help = "whose kernels; without it the best that this machine has"},
     {"only", 0, ES_OPTION_TEXT, "NAME", offsetof(settings, only), .help = "only this operation: decode, dot, matmul, ..."},
     {"threads", 't', ES_OPTION_INT, "N", offsetof(settings, threads), .fallback = "1", .min = 1, .max = ES_POOL_MOST_WORKERS,
@@ -43,7 +43,7 @@ const es_command es_command_bench = {
     "Ends with exit code 1 when a kernel differs from its reference.",
     groups, bench};
 
-static const char *const instruction_sets[] = {"amx", "avx512vnni", "avx512", "avx2", "reference"};
+static const char *const instruction_sets[] = {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "reference"};
 enum { SETS = sizeof instruction_sets / sizeof *instruction_sets };
 
 /* "model name" of the first processor; "unknown" where the system does not say. */

@@ -92,13 +92,13 @@ es_status es_bench_limits_of(es_device_kind kind, int threads, es_limits *limits
     ES_TRY(api->limits(&gpu));
     /* Attention and the recurrence of a GPU are bound by reading: they are counted with the matrix peak, too. */
     const es_peak peak = {gpu.bf16_flops, gpu.bf16_by};
-    *limits = (es_limits){.threads = gpu.multiprocessors, .read_bytes = gpu.read_bytes, .peak = {peak, peak, {0, ""}}};
+    *limits = (es_limits){.threads = gpu.multiprocessors, .read_bytes = gpu.read_bytes, .peak = {peak, peak, {0, ""}, {0, ""}}};
     return ES_OK;
 }
 
 const char *es_limit_name(es_limit_kind kind)
 {
-    static const char *const names[ES_LIMIT_KINDS] = {"f32", "bf16", "int8"};
+    static const char *const names[ES_LIMIT_KINDS] = {"f32", "bf16", "bf16dp", "int8"};
     return names[kind];
 }
 

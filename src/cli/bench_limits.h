@@ -12,7 +12,7 @@
 es_status es_bench_limits(int threads, es_limits *limits);
 /** The same of a resolved kind of device: a GPU's workers are its multiprocessors. */
 es_status es_bench_limits_of(es_device_kind kind, int threads, es_limits *limits);
-/** "f32", "bf16", "int8". */
+/** "f32", "bf16", "bf16dp", "int8". */
 const char *es_limit_name(es_limit_kind kind);
 json_t *es_bench_limits_json(const es_limits *limits);
 void es_bench_limits_print(const es_limits *limits);

@@ -45,7 +45,7 @@ static const es_option rows[] = {
      .help = "threads that compute [the CPUs this process may use]"},
     {"device",                                                       0, ES_OPTION_CHOICE, "auto|cpu|cuda", FIELD(device), .fallback = "auto", .environment = "ES_DEVICE",
      .help = "where to compute"},
-    {"numeric",                                                                  0, ES_OPTION_TEXT, "MODE", FIELD(numeric), .help = "auto, f32, bf16 or int8 [auto]"},
+    {"numeric",                                                                  0, ES_OPTION_TEXT, "MODE", FIELD(numeric), .help = "auto, f32, bf16, bf16dp or int8 [auto]"},
     {0}
 };
 #undef FIELD

@@ -146,6 +146,7 @@ es_limit_kind es_rig_arithmetic(const es_rig *rig)
 {
     const es_dtype type = rig->model->weights;
     if (rig->sizes.numeric == ES_NUMERIC_F32 || type == ES_F32) return ES_LIMIT_F32;
+    if (rig->sizes.numeric == ES_NUMERIC_BF16DP) return ES_LIMIT_BF16DP;
     return rig->sizes.numeric == ES_NUMERIC_BF16 || type == ES_F16 || type == ES_BF16 ? ES_LIMIT_BF16 : ES_LIMIT_INT8;
 }
 

@@ -35,7 +35,7 @@ typedef struct settings {
         {"shape", 0, ES_OPTION_TEXT, "SHAPE", offsetof(settings, shape),                                                    \
          .help = "random weights in a published shape instead of a model (bench make-model lists them); a GPU makes its own"}, \
         {"type", 0, ES_OPTION_TEXT, "TYPE", offsetof(settings, type), .fallback = "q8_0", .help = "of its matrices"},       \
-        {"numeric", 0, ES_OPTION_TEXT, "MODE", offsetof(settings, numeric), .help = "auto, f32, bf16 or int8 [auto]"},      \
+        {"numeric", 0, ES_OPTION_TEXT, "MODE", offsetof(settings, numeric), .help = "auto, f32, bf16, bf16dp or int8 [auto]"},      \
         {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", offsetof(settings, attention), .fallback = "auto",                 \
          .help = "who walks a long sequence"},                                                                              \
         {"page", 0, ES_OPTION_INT, "N", offsetof(settings, page), .fallback = "64", .min = 16, .max = 512,                  \

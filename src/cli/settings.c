@@ -40,7 +40,7 @@ const es_option es_engine_option_rows[] = {
      .help = "bytes of files in --cache-dir at most [2G]"},
     {"no-cache", 0, ES_OPTION_FLAG, NULL, FIELD(no_cache), .help = "compute every prompt from its first token"},
     {"numeric", 0, ES_OPTION_TEXT, "MODE", FIELD(numeric),
-     .help = "numeric mode, auto, f32, bf16 or int8: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
+     .help = "numeric mode, auto, f32, bf16, bf16dp or int8: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", FIELD(attention), .fallback = "auto",
      .help = "who walks a long sequence: one thread (v1) or all of them (v2); changes no bit of an answer"},
     {"allow-slow", 0, ES_OPTION_FLAG, NULL, FIELD(allow_slow),

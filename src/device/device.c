@@ -93,16 +93,16 @@ size_t es_kv_page_bytes(const es_attn_shape *shape, es_numeric numeric)
 
 es_status es_numeric_parse(const char *name, es_numeric *numeric)
 {
-    for (es_numeric n = ES_NUMERIC_AUTO; n <= ES_NUMERIC_INT8; n++)
+    for (es_numeric n = ES_NUMERIC_AUTO; n <= ES_NUMERIC_BF16DP; n++)
         if (strcmp(name, es_numeric_name(n)) == 0) {
             *numeric = n;
             return ES_OK;
         }
-    return es_fail(ES_INVALID, "numeric mode \"%s\" does not exist; auto, f32, bf16 and int8 do", name);
+    return es_fail(ES_INVALID, "numeric mode \"%s\" does not exist; auto, f32, bf16, bf16dp and int8 do", name);
 }
 
 const char *es_numeric_name(es_numeric numeric)
 {
-    static const char *const names[] = {"auto", "f32", "bf16", "int8"};
-    return numeric >= ES_NUMERIC_AUTO && numeric <= ES_NUMERIC_INT8 ? names[numeric] : "unknown";
+    static const char *const names[] = {"auto", "f32", "bf16", "int8", "bf16dp"};
+    return numeric >= ES_NUMERIC_AUTO && numeric <= ES_NUMERIC_BF16DP ? names[numeric] : "unknown";
 }

@@ -85,7 +85,7 @@ static void late_rmsnorm(const float *x, const float *w, float *out, int32_t n, 
 
 void es_kernels_spoil(const char *set, es_kernels *kernels)
 {
-    if (strcmp(set, "amx") == 0 || strcmp(set, "avx512vnni") == 0) set = "avx512"; /* these three they have from it */
+    if (strcmp(set, "amx") == 0 || strncmp(set, "avx512", 6) == 0) set = "avx512"; /* these three they have from it */
     SPOIL(rmsnorm);
     SPOIL(swiglu);
     SPOIL(axpy);

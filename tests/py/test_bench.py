@@ -47,6 +47,7 @@ def check_bounds(report):
     by = {kind: each["by"] for kind, each in limits["matrix_peak"].items()}
     if "avx2" in sets:
         assert by["int8"] == ("AMX tiles" if "amx" in sets else "VNNI" if "avx512vnni" in sets else "AVX2 byte products")
+        assert by["bf16dp"] == ("AVX-512 bfloat16 dot products" if "avx512bf16" in sets else by["f32"])
         assert by["bf16"] == ("AMX tiles" if "amx" in sets else by["f32"]) and min(peak.values()) > 0
     for row in report["rows"]:
         assert row["arithmetic"] in ("int8" if row["numeric"] == "int8" else row["numeric"])

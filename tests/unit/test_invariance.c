@@ -42,8 +42,8 @@ static const char *set_of[8]; /* those that this machine has; the first is the b
 static int sets;
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
-enum { TYPES = ES_Q6_K + 1, MODES = 3 };
-static int modes = MODES; /* a GPU (ES_DEVICE=cuda) has no int8, and one instruction set: its own */
+enum { TYPES = ES_Q6_K + 1, MODES = 4 };
+static int modes = MODES; /* a GPU (ES_DEVICE=cuda) has neither int8 nor bf16dp, and one instruction set: its own */
 #define GPU_SET "gpu"
 
 /* What a history gives: a hash for each row of logits, and one for each token of the answer. */
@@ -535,7 +535,7 @@ static int open_all(void **state)
     const char *asked = getenv("ES_LONG"), *part = asked ? strchr(asked, '/') : NULL;
     how = !asked ? PAIRS : strncmp(asked, "whole", 5) == 0 ? WHOLE : TRIPLES;
     if (part && atoll(part + 1) > 0) every = atoll(part + 1);
-    static const char *const known[] = {"amx", "avx512vnni", "avx512", "avx2", "reference"};
+    static const char *const known[] = {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "reference"};
     const char *device = getenv("ES_DEVICE");
     if (device && strcmp(device, "cuda") == 0) set_of[sets++] = GPU_SET, modes = 2;
     for (int i = 0; i < COUNT(known) && modes == MODES; i++) {

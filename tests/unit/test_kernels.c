@@ -52,6 +52,12 @@ static void avx512vnni_equals_the_reference(void **state)
     compare_set("avx512vnni");
 }
 
+static void avx512bf16_equals_the_reference(void **state)
+{
+    (void)state;
+    compare_set("avx512bf16");
+}
+
 static void amx_equals_the_reference(void **state)
 {
     (void)state;
@@ -295,6 +301,7 @@ int main(void)
         cmocka_unit_test(avx2_equals_the_reference),
         cmocka_unit_test(avx512_equals_the_reference),
         cmocka_unit_test(avx512vnni_equals_the_reference),
+        cmocka_unit_test(avx512bf16_equals_the_reference),
         cmocka_unit_test(amx_equals_the_reference),
         cmocka_unit_test(the_harness_finds_faults),
         cmocka_unit_test(elementary_functions_are_near_the_true_ones),

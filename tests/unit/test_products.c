@@ -1,16 +1,18 @@
-/* The products of modes bf16 and int8: every instruction set equals the plain-C reference bit for bit, and a token's result
+/* The products of modes bf16, bf16dp and int8: every instruction set equals the plain-C reference bit for bit, and a token's result
  * does not depend on how many tokens there are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "base/half.h"
 #include "base/random.h"
 #include "device/cpu/kernels.h"
+#include "device/device.h"
 
 #define MOST_TOKENS 70
 #define MOST_COLUMNS 1024
@@ -182,6 +184,90 @@ static void bf16_equals_the_reference(void **state)
     es_float_mode_leave(mode);
 }
 
+static const char *const sets_of_bf16dp[] = {"avx512bf16", "amx"};
+
+/* Weights are given as they lie in a file, tokens as the device lays them out. */
+static void run_bf16dp(const es_kernels *kernels, const uint16_t *w, const es_bf16_tokens *tokens, int32_t rows, int64_t blocks,
+                       float *out)
+{
+    const es_bf16_rows at = {w, blocks * ES_PRODUCT_BLOCK, rows, blocks};
+    memset(out, 0xFF, (size_t)tokens->count * ES_PRODUCT_ROWS * sizeof *out);
+    kernels->product_bf16dp(&at, tokens, out);
+}
+
+/* Numbers of every size, or such as give products near the least float: half of them are denormal. */
+static uint16_t random_bfloat(bool tiny)
+{
+    const uint32_t sign = es_random_unit(5, 0, draws++, 0) < 0.5 ? 0x8000 : 0, fraction = (uint32_t)(es_random_unit(5, 1, draws++, 0) * 128);
+    const uint32_t exponent = tiny ? 60 + (uint32_t)(es_random_unit(5, 2, draws++, 0) * 8) : 110 + (uint32_t)(es_random_unit(5, 2, draws++, 0) * 30);
+    return (uint16_t)(sign | exponent << 7 | fraction);
+}
+
+/* What vdpbf16ps computes: for each pair a fused step of the odd input, then one of the even, denormals flushed in and out. The
+ * mode rests on it: a processor that does otherwise must be found out. The fused steps are written out here once more. */
+static void the_instruction_takes_odd_then_even(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 128, TIMES = 64 };
+    const unsigned mode = es_float_mode_enter();
+    for (size_t s = 0; s < sizeof sets_of_bf16dp / sizeof *sets_of_bf16dp; s++) {
+        es_kernels kernels;
+        if (es_kernels_select(sets_of_bf16dp[s], &kernels) != ES_OK) {
+            print_message("skipped: %s\n", es_error_message());
+            continue;
+        }
+        int flushed = 0;
+        for (int n = 0; n < TIMES; n++) {
+            static uint16_t w[BLOCKS * 32], x[BLOCKS * 32];
+            float lane[16] = {0}, got[16];
+            for (int i = 0; i < BLOCKS * 32; i++) w[i] = random_bfloat(n % 2), x[i] = random_bfloat(n % 2);
+            if (n % 4 == 3) w[5] = 0x0041, x[5] = 0x7E00; /* a denormal that counts as zero, times a large number */
+            for (int i = 0; i < BLOCKS * 32; i += 2) {
+                const float odd = fmaf(es_bfloat_to_float(w[i + 1]), es_bfloat_to_float(x[i + 1]), lane[i / 2 % 16]);
+                lane[i / 2 % 16] = fmaf(es_bfloat_to_float(w[i]), es_bfloat_to_float(x[i]), odd);
+                flushed += odd == 0;
+            }
+            const es_bf16_tokens token = {x, BLOCKS * 32, 1};
+            run_bf16dp(&kernels, w, &token, 1, BLOCKS, got);
+            for (int half = 8; half > 0; half /= 2)
+                for (int j = 0; j < half; j++) lane[j] = lane[j] + lane[j + half];
+            assert_memory_equal(got, lane, sizeof *lane);
+        }
+        assert_true(flushed > 0);
+    }
+    es_float_mode_leave(mode);
+}
+
+static void bf16dp_equals_the_reference(void **state)
+{
+    (void)state;
+    static uint16_t w[16 * MOST_COLUMNS], x[MOST_TOKENS * (MOST_COLUMNS + ES_TOKENS_APART)];
+    static float expected[MOST_TOKENS * 16], out[MOST_TOKENS * 16], alone[16];
+    es_kernels reference;
+    es_kernels_reference(&reference);
+    const unsigned mode = es_float_mode_enter();
+    for (size_t i = 0; i < sizeof w / sizeof *w; i++) w[i] = random_bfloat(false);
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) x[i] = random_bfloat(false);
+    for (int64_t blocks = 1; blocks <= MOST_COLUMNS / 32; blocks = blocks * 2 + 1)
+        for (size_t k = 0; k < TOKEN_COUNTS; k++)
+            for (int32_t rows = 16; rows >= 1; rows -= 5) {
+                const es_bf16_tokens tokens = {x, blocks * 32 + ES_TOKENS_APART, token_counts[k]};
+                run_bf16dp(&reference, w, &tokens, rows, blocks, expected);
+                for (size_t s = 0; s < sizeof sets_of_bf16dp / sizeof *sets_of_bf16dp; s++) {
+                    es_kernels kernels;
+                    if (es_kernels_select(sets_of_bf16dp[s], &kernels) != ES_OK) continue;
+                    run_bf16dp(&kernels, w, &tokens, rows, blocks, out);
+                    assert_same_bits(expected, out, tokens.count, rows, "bf16dp");
+                    for (int32_t t = 0; t < tokens.count; t++) { /* nor does a token see its company */
+                        const es_bf16_tokens one = {x + t * tokens.stride, tokens.stride, 1};
+                        run_bf16dp(&kernels, w, &one, rows, blocks, alone);
+                        assert_memory_equal(alone, out + t * 16, (size_t)rows * sizeof *out);
+                    }
+                }
+            }
+    es_float_mode_leave(mode);
+}
+
 static void a_token_does_not_see_its_company(void **state)
 {
     (void)state;
@@ -203,11 +289,38 @@ static void a_token_does_not_see_its_company(void **state)
     }
 }
 
+/* Each set brings the mode that it is fastest in, and none takes one that only its reference serves. */
+static void auto_takes_what_the_set_is_fast_in(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set;
+        es_numeric halves, quantised;
+    } wanted[] = {{"amx", ES_NUMERIC_BF16, ES_NUMERIC_INT8}, {"avx512bf16", ES_NUMERIC_BF16DP, ES_NUMERIC_INT8},
+                  {"avx512vnni", ES_NUMERIC_BF16, ES_NUMERIC_INT8}, {"avx2", ES_NUMERIC_BF16, ES_NUMERIC_INT8},
+                  {"reference", ES_NUMERIC_F32, ES_NUMERIC_F32}};
+    setenv("ES_TRUST", "all", 1);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        es_kernels kernels;
+        if (es_kernels_select(wanted[i].set, &kernels) != ES_OK) continue;
+        setenv("ES_INSTRUCTION_SET", wanted[i].set, 1);
+        assert_int_equal(es_device_best_numeric(ES_BF16), wanted[i].halves);
+        assert_int_equal(es_device_best_numeric(ES_F16), wanted[i].halves);
+        assert_int_equal(es_device_best_numeric(ES_Q4_K), wanted[i].quantised);
+        assert_int_equal(es_device_best_numeric(ES_F32), ES_NUMERIC_F32);
+    }
+    unsetenv("ES_INSTRUCTION_SET");
+    unsetenv("ES_TRUST");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(int8_equals_the_reference),
         cmocka_unit_test(bf16_equals_the_reference),
+        cmocka_unit_test(the_instruction_takes_odd_then_even),
+        cmocka_unit_test(bf16dp_equals_the_reference),
+        cmocka_unit_test(auto_takes_what_the_set_is_fast_in),
         cmocka_unit_test(a_token_does_not_see_its_company),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

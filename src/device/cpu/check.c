@@ -27,6 +27,7 @@ static const struct {
     {"delta_step", es_check_delta_step, ES_F32, 0},
     {"attn_tile_bf16", es_check_attn_tile_bf16, ES_F32, 0},
     {"product_bf16", es_check_product_bf16, ES_F32, 0},
+    {"product_bf16dp", es_check_product_bf16dp, ES_F32, 0},
     {"product_int8", es_check_product_int8, ES_Q8_0, ES_Q6_K - ES_Q8_0 + 1},
     {"one_token", es_check_one_token, ES_Q8_0, ES_Q6_K - ES_Q8_0 + 1},
     {"matvec", es_check_matvec, ES_F32, ES_DTYPES - 1},

@@ -85,6 +85,7 @@ void es_check_delta_scan(es_case *c, es_dtype type);
 void es_check_delta_step(es_case *c, es_dtype type);
 void es_check_attn_tile_bf16(es_case *c, es_dtype type);
 void es_check_product_bf16(es_case *c, es_dtype type);
+void es_check_product_bf16dp(es_case *c, es_dtype type);
 void es_check_product_int8(es_case *c, es_dtype type);
 void es_check_one_token(es_case *c, es_dtype type);
 void es_check_matvec(es_case *c, es_dtype type);

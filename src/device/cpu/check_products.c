@@ -1,4 +1,4 @@
-/* check_products.c: the harness's rows for the products and the attention of modes bf16 and int8.
+/* check_products.c: the harness's rows for the products of modes bf16, bf16dp and int8, and the attention of all three.
  *
  * A product is run as the device runs it: tokens encoded, weights unpacked and multiplied by the kernels of one side, so that
  * a fault in any of them shows in the output. */
@@ -16,6 +16,7 @@ typedef struct product_arguments {
     const uint16_t *w16;
     const float *x[MOST_TOKENS];
     int32_t rows, tokens;
+    bool dot_products; /* mode bf16dp */
     bool in_one_go; /* one token: straight from stored weights, where there is such a kernel */
     int64_t columns, blocks;
     int8_t *data, *q;
@@ -23,9 +24,23 @@ typedef struct product_arguments {
     const es_case_output *out;
 } product_arguments;
 
+static void run_bf16dp(const es_kernels *kernels, const product_arguments *a, int side)
+{
+    const int64_t padded = a->blocks * ES_PRODUCT_BLOCK;
+    const es_bf16_rows rows = {a->w16, padded, a->rows, a->blocks};
+    const es_bf16_tokens tokens = {(uint16_t *)(void *)a->data, padded + ES_TOKENS_APART, a->tokens};
+    for (int32_t t = 0; t < a->tokens; t++)
+        kernels->products.encode_bf16(a->x + t, 1, a->columns, (uint16_t *)(void *)a->data + t * tokens.stride);
+    kernels->product_bf16dp(&rows, &tokens, a->out->side[side]);
+}
+
 static void run_product(const es_kernels *kernels, void *arguments, int side)
 {
     const product_arguments *a = arguments;
+    if (a->dot_products) {
+        run_bf16dp(kernels, a, side);
+        return;
+    }
     const es_products *p = &kernels->products;
     es_panel panel[MOST_PANELS];
     int32_t panels = 0;
@@ -60,7 +75,7 @@ static bool new_product(es_case *c, es_dtype type, bool int8, int32_t rows, int3
                              .blocks = (columns + ES_PRODUCT_BLOCK - 1) / ES_PRODUCT_BLOCK};
     const int64_t padded = a->blocks * ES_PRODUCT_BLOCK, tokens16 = MOST_PANELS * ES_PANEL_TOKENS;
     for (int32_t t = 0; t < tokens; t++) a->x[t] = es_case_input(c, columns, t % 9 == 5 ? ES_VALUES_SPECIAL : ES_VALUES_PLAIN);
-    a->data = es_case_alloc(c, tokens16 * padded * 2);
+    a->data = es_case_alloc(c, tokens16 * (padded + ES_TOKENS_APART) * 2);
     a->scale = es_case_alloc(c, tokens16 * a->blocks * (int64_t)sizeof(float));
     a->sum = es_case_alloc(c, tokens16 * a->blocks * (int64_t)sizeof(float));
     a->q = es_case_alloc(c, ES_PRODUCT_ROWS * padded);
@@ -113,6 +128,23 @@ void es_check_one_token(es_case *c, es_dtype type)
 void es_check_product_bf16(es_case *c, es_dtype type)
 {
     check_products(c, type, false);
+}
+
+/* Blocks that are cut short, too: rows that are not there may not be written. */
+void es_check_product_bf16dp(es_case *c, es_dtype type)
+{
+    static const int32_t rows[] = {1, 7, 15, 16};
+    product_arguments a;
+    for (int r = 0; r < 4; r++)
+        for (int k = 0; k < (int)(sizeof token_counts / sizeof *token_counts); k++) {
+            const int64_t columns = 32 + 17 * es_case_draw(c, 58);
+            if (!new_product(c, type, false, rows[r], token_counts[k], columns, &a)) return;
+            a.dot_products = true;
+            es_case_run(c, run_product, &a, "%d tokens, %d x %d", (int)a.tokens, (int)a.rows, (int)a.columns);
+        }
+    if (!new_product(c, type, false, ES_PRODUCT_ROWS, 16, MOST_COLUMNS, &a)) return;
+    a.dot_products = true;
+    es_case_run_timed(c, run_product, &a, "16 tokens, 16 x 1024", 32.0 * (double)a.columns, 512.0 * (double)a.columns);
 }
 
 void es_check_product_int8(es_case *c, es_dtype type)

@@ -242,13 +242,13 @@ static void cut_room(cutter *c, const es_cpu *cpu, int32_t tokens, es_panel_room
 {
     const int64_t rounded = (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS * ES_PANEL_TOKENS;
     const int64_t blocks = (cpu->options.columns + ES_PRODUCT_BLOCK - 1) / ES_PRODUCT_BLOCK * rounded;
-    room->bf16 = cut(c, blocks * ES_PRODUCT_BLOCK, sizeof *room->bf16);
+    room->bf16 = cut(c, blocks * ES_PRODUCT_BLOCK + rounded * ES_TOKENS_APART, sizeof *room->bf16);
     room->int8 = cut(c, blocks * ES_PRODUCT_BLOCK, sizeof *room->int8);
     room->scale = cut(c, blocks, sizeof *room->scale);
     room->sum = cut(c, blocks, sizeof *room->sum);
 }
 
-/* What the modes bf16 and int8 need besides. */
+/* What the modes other than f32 need besides. */
 static void cut_products(cutter *c, const es_cpu *cpu, es_cpu_worker *me)
 {
     const es_device_options *o = &cpu->options;

@@ -49,7 +49,8 @@ typedef struct es_attn_piece {
     es_attn_node *node; /**< [nodes] */
 } es_attn_piece;
 
-/** Room for tokens in panels: [tokens rounded up to 16][columns rounded up to 32], and a scale and a sum per block. */
+/** Room for tokens in panels: [tokens rounded up to 16][columns rounded up to 32], and a scale and a sum per block. bf16 has
+ *  ES_TOKENS_APART elements more for each token. */
 typedef struct es_panel_room {
     uint16_t *bf16;
     int8_t *int8;
@@ -61,6 +62,7 @@ typedef struct es_cpu_input {
     const float *const *x; /**< [tokens] rows */
     int32_t tokens, panels;
     es_panel *bf16, *int8; /**< [panels] */
+    es_bf16_tokens dp;     /**< mode bf16dp */
 } es_cpu_input;
 
 /** Tokens that a worker encodes for itself at most: those of one expert come in such groups. */

@@ -15,6 +15,11 @@ static bool has_avx512vnni(void)
     return es_cpu_has_avx512() && __builtin_cpu_supports("avx512vnni");
 }
 
+static bool has_avx512bf16(void)
+{
+    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
+}
+
 static bool has_amx(void)
 {
     return has_avx512vnni() && es_amx_usable();
@@ -25,7 +30,7 @@ static void fill_avx2(es_kernels *kernels)
     es_kernels_avx2(kernels);
     es_attn_bf16_avx2(kernels);
     es_products_avx2(&kernels->products);
-    kernels->fast_products = true;
+    kernels->products_by = ES_PRODUCTS_BY_VECTORS;
 }
 
 /* AVX-512 alone does not multiply integers better than AVX2. */
@@ -43,10 +48,19 @@ static void fill_avx512vnni(es_kernels *kernels)
     kernels->instruction_set = "avx512vnni";
 }
 
-static void fill_amx(es_kernels *kernels)
+static void fill_avx512bf16(es_kernels *kernels)
 {
     fill_avx512vnni(kernels);
+    kernels->product_bf16dp = es_product_bf16dp_avx512bf16;
+    kernels->instruction_set = "avx512bf16";
+}
+
+static void fill_amx(es_kernels *kernels)
+{
+    if (has_avx512bf16()) fill_avx512bf16(kernels);
+    else fill_avx512vnni(kernels);
     es_products_amx(&kernels->products);
+    kernels->products_by = ES_PRODUCTS_BY_TILES;
     kernels->instruction_set = "amx";
 }
 
@@ -79,12 +93,22 @@ static bool has_avx512vnni(void)
     return false;
 }
 
+static bool has_avx512bf16(void)
+{
+    return false;
+}
+
 static bool has_amx(void)
 {
     return false;
 }
 
 static void fill_avx512vnni(es_kernels *kernels)
+{
+    (void)kernels;
+}
+
+static void fill_avx512bf16(es_kernels *kernels)
 {
     (void)kernels;
 }
@@ -128,6 +152,7 @@ static const struct {
     void (*fill)(es_kernels *);
 } instruction_sets[] = {
     {"amx", has_amx, fill_amx},
+    {"avx512bf16", has_avx512bf16, fill_avx512bf16},
     {"avx512vnni", has_avx512vnni, fill_avx512vnni},
     {"avx512", es_cpu_has_avx512, fill_avx512},
     {"avx2", es_cpu_has_avx2, fill_avx2},
@@ -151,7 +176,7 @@ es_status es_kernels_of_set(const char *set, es_kernels *kernels)
         if (es_kernels_spoil) es_kernels_spoil(set, kernels);
         return ES_OK;
     }
-    return es_fail(ES_INVALID, "instruction set %s: not one of amx, avx512vnni, avx512, avx2, reference", set);
+    return es_fail(ES_INVALID, "instruction set %s: not one of amx, avx512bf16, avx512vnni, avx512, avx2, reference", set);
 }
 
 /* What `evenshare doctor`, or the first start of a server, found out about this machine; NULL when nobody looked yet. */
@@ -188,8 +213,6 @@ es_status es_kernels_select(const char *highest, es_kernels *kernels)
         if (es_kernels_of_set(set, &one) == ES_OK) take_trusted(set, &one, verdicts, kernels);
         if (asked && strcmp(asked, set) == 0) break;
     }
-    /* Modes bf16 and int8 need both; with one of them left to its reference, f32 is faster. */
-    if (kernels->attn_tile_bf16 == es_attn_tile_bf16_ref) kernels->fast_products = false;
     free(verdicts);
     return ES_OK;
 }
@@ -197,7 +220,13 @@ es_status es_kernels_select(const char *highest, es_kernels *kernels)
 es_numeric es_device_best_numeric(es_dtype weights)
 {
     es_kernels kernels;
-    /* Where integer and bfloat16 products have only their reference, float32 is faster. */
-    if (es_kernels_select(NULL, &kernels) != ES_OK || !kernels.fast_products || weights == ES_F32) return ES_NUMERIC_F32;
-    return weights == ES_F16 || weights == ES_BF16 ? ES_NUMERIC_BF16 : ES_NUMERIC_INT8;
+    if (es_kernels_select(NULL, &kernels) != ES_OK || weights == ES_F32) return ES_NUMERIC_F32;
+    /* The other modes need products and attention; with one of them left to its reference, float32 is faster. */
+    if (kernels.attn_tile_bf16 == es_attn_tile_bf16_ref) return ES_NUMERIC_F32;
+    const bool halves = weights == ES_F16 || weights == ES_BF16;
+    /* The order of AMX's tiles is slow to keep without them. */
+    if (halves && kernels.products_by != ES_PRODUCTS_BY_TILES && kernels.product_bf16dp != es_product_bf16dp_ref)
+        return ES_NUMERIC_BF16DP;
+    if (kernels.products_by == ES_PRODUCTS_BY_REFERENCE) return ES_NUMERIC_F32;
+    return halves ? ES_NUMERIC_BF16 : ES_NUMERIC_INT8;
 }

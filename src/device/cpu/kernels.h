@@ -71,6 +71,9 @@ typedef struct es_delta_tile {
     int64_t out_stride;
 } es_delta_tile;
 
+/** What computes the products of modes bf16 and int8; each is faster than those before it. */
+typedef enum es_products_by { ES_PRODUCTS_BY_REFERENCE, ES_PRODUCTS_BY_VECTORS, ES_PRODUCTS_BY_TILES } es_products_by;
+
 typedef struct es_kernels {
     es_decode_fn decode[ES_DTYPES];
 
@@ -118,7 +121,10 @@ typedef struct es_kernels {
 
     es_products products; /**< of modes bf16 and int8 */
 
-    bool fast_products;   /**< bf16 and int8 have more than their reference */
+    /** Of mode bf16dp; its tokens are encoded by products.encode_bf16(), one after the other. */
+    es_product_bf16dp_fn product_bf16dp;
+
+    es_products_by products_by; /**< what computes `products` */
 
     const char *instruction_set;
 } es_kernels;
@@ -135,8 +141,8 @@ void es_kernels_avx512(es_kernels *kernels);
 void es_attn_bf16_avx2(es_kernels *kernels);
 void es_attn_bf16_avx512(es_kernels *kernels);
 
-/** The best table up to `highest` ("amx", "avx512vnni", "avx512", "avx2", "reference"; NULL: $ES_INSTRUCTION_SET, else the
- *  best). ES_INVALID for another name, ES_UNSUPPORTED for one that this machine does not have. */
+/** The best table up to `highest` ("amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "reference"; NULL:
+ *  $ES_INSTRUCTION_SET, else the best). ES_INVALID for another name, ES_UNSUPPORTED for one that this machine does not have. */
 es_status es_kernels_select(const char *highest, es_kernels *kernels);
 
 /** Whether AMX tiles work here: asked of the kernel once per process (it must permit them before threads start), then tried

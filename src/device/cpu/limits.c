@@ -24,15 +24,19 @@ void es_limit_loops_select(es_limit_loops *loops)
     es_kernels kernels;
     es_limit_loop *peak = loops->peak;
     if (es_kernels_select("avx2", &kernels) == ES_OK) {
-        peak[ES_LIMIT_F32] = peak[ES_LIMIT_BF16] = (es_limit_loop){es_limit_fma_avx2, "AVX2 fused steps"};
+        peak[ES_LIMIT_F32] = peak[ES_LIMIT_BF16] = peak[ES_LIMIT_BF16DP] =
+            (es_limit_loop){es_limit_fma_avx2, "AVX2 fused steps"};
         peak[ES_LIMIT_INT8] = (es_limit_loop){es_limit_int8_avx2, "AVX2 byte products"};
     }
     if (es_kernels_select("avx512", &kernels) == ES_OK) {
-        peak[ES_LIMIT_F32] = peak[ES_LIMIT_BF16] = (es_limit_loop){es_limit_fma_avx512, "AVX-512 fused steps"};
+        peak[ES_LIMIT_F32] = peak[ES_LIMIT_BF16] = peak[ES_LIMIT_BF16DP] =
+            (es_limit_loop){es_limit_fma_avx512, "AVX-512 fused steps"};
         loops->read = es_limit_read_avx512;
     }
     if (es_kernels_select("avx512vnni", &kernels) == ES_OK)
         peak[ES_LIMIT_INT8] = (es_limit_loop){es_limit_int8_avx512vnni, "VNNI"};
+    if (es_kernels_select("avx512bf16", &kernels) == ES_OK)
+        peak[ES_LIMIT_BF16DP] = (es_limit_loop){es_limit_bf16_avx512bf16, "AVX-512 bfloat16 dot products"};
     if (es_kernels_select("amx", &kernels) == ES_OK) {
         peak[ES_LIMIT_BF16] = (es_limit_loop){es_limit_bf16_amx, "AMX tiles"};
         peak[ES_LIMIT_INT8] = (es_limit_loop){es_limit_int8_amx, "AMX tiles"};

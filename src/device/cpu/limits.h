@@ -12,6 +12,7 @@
 typedef enum es_limit_kind {
     ES_LIMIT_F32,  /**< float32 fused steps in vectors, which attention and recurrence take in every mode, too */
     ES_LIMIT_BF16, /**< AMX tile products; without AMX mode bf16 takes float32 fused steps, and so that is its peak */
+    ES_LIMIT_BF16DP, /**< dot products of AVX512_BF16; without it float32 fused steps */
     ES_LIMIT_INT8, /**< AMX tile products, else VNNI, else AVX2 in three steps */
     ES_LIMIT_KINDS
 } es_limit_kind;
@@ -34,6 +35,7 @@ double es_limit_fma_avx512(int64_t rounds);
 double es_limit_int8_avx2(int64_t rounds);
 double es_limit_int8_avx512vnni(int64_t rounds);
 double es_limit_fma_avx2(int64_t rounds);
+double es_limit_bf16_avx512bf16(int64_t rounds);
 double es_limit_bf16_amx(int64_t rounds);
 double es_limit_int8_amx(int64_t rounds);
 /** Read bytes, a multiple of 512, and return something that depends on them. */

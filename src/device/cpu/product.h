@@ -1,12 +1,17 @@
-/* product.h: matrix products of the numeric modes bf16 and int8.
+/* product.h: matrix products of the numeric modes bf16, bf16dp and int8.
  *
- * Both take 16 weight rows at a time against groups of up to 16 tokens. Weights are the first operand, as they lie in memory
- * (or unpacked once per block of rows); tokens are brought into the form of a panel. One token and 512 go through the same
- * steps: every output has its own accumulator and walks the inner dimension in the same order.
+ * All take 16 weight rows at a time, bf16 and int8 against groups of up to 16 tokens. Weights are the first operand, as they
+ * lie in memory (or unpacked once per block of rows); tokens are brought into the form of a panel, or of rows as the weights
+ * are. One token and 512 go through the same steps: every output has its own accumulators and walks the inner dimension in
+ * the same order.
  *
  *   bf16  x is rounded to bf16. Per 32 inputs: e = Σ w·x of the even ones and o of the odd ones, each a chain of 16 fused
  *         steps from zero; then c = c + (e + o). That is what AMX's tile product computes. Missing inputs of the last 32
  *         are zeros.
+ *   bf16dp  x is rounded to bf16. Sixteen accumulators from zero; of each 32 inputs, accumulator j takes inputs 2j and
+ *         2j + 1: a = fma(w·x of 2j + 1, a), then a = fma(w·x of 2j, a). That is what one vdpbf16ps of AVX512_BF16 adds, with
+ *         weights and tokens both as they lie in memory. Missing inputs of the last 32 are zeros. At the end the
+ *         accumulators fold in the fixed tree of kernels.h: j + (j + 8), then + 4, + 2, + 1.
  *   int8  x is quantised in blocks of 32: scale = max|x| / 127, q = round(x · (127 / max|x|)). Integer sums of a block are
  *         exact in any order; then acc = fma(weight scale · x scale, (float)sum, acc), and for weights with an offset
  *         acc = fma(offset · x scale, (float)Σq, acc), blocks in order. Q6_K has two scales and two sums to a block. */
@@ -35,6 +40,20 @@ typedef struct es_bf16_rows {
     int32_t rows;   /**< ≤ 16 */
     int64_t blocks;
 } es_bf16_rows;
+
+/** Tokens as rows of bfloat16, filled up with zeros to whole blocks. */
+typedef struct es_bf16_tokens {
+    const uint16_t *x;
+    int64_t stride; /**< elements from one token to the next */
+    int32_t count;
+} es_bf16_tokens;
+
+/** Elements that rows of tokens lie apart beyond their blocks: without, rows of 2^n elements would share few sets of the
+ *  first-level cache, with each other and with the weights. */
+#define ES_TOKENS_APART 32
+
+/** Mode bf16dp: out[16 t + r] for token t and row r. */
+typedef void (*es_product_bf16dp_fn)(const es_bf16_rows *rows, const es_bf16_tokens *tokens, float *out);
 
 /** Weight rows as signed integers: 32 of them at q + row · row_stride + block · block_stride (bytes). */
 typedef struct es_int8_rows {
@@ -73,6 +92,9 @@ typedef struct es_products {
 } es_products;
 
 void es_products_reference(es_products *products);
+/** The reference of mode bf16dp, and its kernel with AVX512_BF16. */
+void es_product_bf16dp_ref(const es_bf16_rows *rows, const es_bf16_tokens *tokens, float *out);
+void es_product_bf16dp_avx512bf16(const es_bf16_rows *rows, const es_bf16_tokens *tokens, float *out);
 /** Replace entries by faster ones; the caller knows that the machine has them. */
 void es_products_avx2(es_products *products);
 void es_products_avx512(es_products *products);

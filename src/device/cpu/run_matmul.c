@@ -6,21 +6,24 @@
  *
  *   mode f32   weight rows are decoded to float32, sums run in 16 lanes (kernels.h)
  *   mode bf16  F32 weights as in f32; all others as bfloat16 (product.h)
+ *   mode bf16dp  the same, in its own order of sums (product.h)
  *   mode int8  F32 weights as in f32; F16 and BF16 as bfloat16; quantised ones as integers (product.h)
  *
- * For bf16 and int8 the tokens are first encoded into panels: by every worker for itself while they are few (cheaper than
+ * For all but f32 the tokens are first encoded into panels or rows: by every worker for itself while they are few (cheaper than
  * meeting), by all together when they are many. */
 #include "device/cpu/cpu.h"
 
 #include "base/half.h"
 
-enum { FORM_F32 = 1, FORM_BF16 = 2, FORM_INT8 = 4 };
+enum { FORM_F32 = 1, FORM_BF16 = 2, FORM_INT8 = 4, FORM_BF16DP = 8 };
+enum { EVERY_GROUP = INT32_MAX / ES_PANEL_TOKENS };
 enum { STORE_AHEAD = 16 };               /* tokens */
 enum { MOST_ONE_TOKEN_ROW = 1 << 26 };   /* bytes: places in sixteen rows fit 32 bits */
 
 static unsigned form_of(const es_cpu *cpu, es_dtype type)
 {
     if (cpu->options.numeric == ES_NUMERIC_F32 || type == ES_F32) return FORM_F32;
+    if (cpu->options.numeric == ES_NUMERIC_BF16DP) return FORM_BF16DP;
     if (cpu->options.numeric == ES_NUMERIC_BF16 || type == ES_F16 || type == ES_BF16) return FORM_BF16;
     return FORM_INT8;
 }
@@ -44,6 +47,16 @@ static void lay_panel(const es_panel_room *room, unsigned form, int32_t g, int32
     panel->sum = room->sum + before;
 }
 
+/* Mode bf16dp: rows of the tokens of groups [from, to); where all of them lie is laid out. */
+static void encode_rows(const es_cpu *cpu, const es_panel_room *room, const float *const *x, int32_t tokens, int64_t columns,
+                        int64_t from, int64_t to, es_bf16_tokens *rows)
+{
+    const int64_t stride = blocks_of_columns(columns) * ES_PRODUCT_BLOCK + ES_TOKENS_APART;
+    *rows = (es_bf16_tokens){room->bf16, stride, tokens};
+    for (int64_t t = from * ES_PANEL_TOKENS; t < tokens && t < to * ES_PANEL_TOKENS; t++)
+        cpu->kernels.products.encode_bf16(x + t, 1, columns, room->bf16 + t * stride);
+}
+
 /* Encodes groups [from, to) of the tokens; the panels of all groups are laid out. */
 static void encode(const es_cpu *cpu, unsigned forms, const es_panel_room *room, const float *const *x, int32_t tokens,
                    int64_t columns, int64_t from, int64_t to, es_cpu_input *input)
@@ -53,6 +66,7 @@ static void encode(const es_cpu *cpu, unsigned forms, const es_panel_room *room,
     input->x = x;
     input->tokens = tokens;
     input->panels = groups;
+    if (forms & FORM_BF16DP) encode_rows(cpu, room, x, tokens, columns, from, to, &input->dp);
     for (int32_t g = 0; g < groups; g++) {
         const int32_t first = g * ES_PANEL_TOKENS, some = tokens - first < ES_PANEL_TOKENS ? tokens - first : ES_PANEL_TOKENS;
         if (forms & FORM_BF16) lay_panel(room, FORM_BF16, g, some, blocks, &input->bf16[g]);
@@ -74,7 +88,7 @@ void es_cpu_encode_own(es_cpu *cpu, es_dtype const *types, int32_t parts, const 
     unsigned forms = 0;
     for (int32_t p = 0; p < parts; p++) forms |= form_of(cpu, types[p]);
     es_cpu_worker *me = &cpu->worker[worker];
-    encode(cpu, forms, &me->room, x, tokens, columns, 0, INT32_MAX, &me->input);
+    encode(cpu, forms, &me->room, x, tokens, columns, 0, EVERY_GROUP, &me->input);
 }
 
 /* The columns [from, from + columns) of a block as floats: where they are, or decoded into the worker's panel. */
@@ -138,7 +152,8 @@ static void product_bf16(es_cpu *cpu, const es_cpu_block *block, int worker)
         rows.w = w;
         rows.stride = padded;
     }
-    cpu->kernels.products.bf16(&rows, me->input.bf16, me->input.panels, me->product);
+    if (cpu->options.numeric == ES_NUMERIC_BF16DP) cpu->kernels.product_bf16dp(&rows, &me->input.dp, me->product);
+    else cpu->kernels.products.bf16(&rows, me->input.bf16, me->input.panels, me->product);
 }
 
 static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
@@ -161,7 +176,8 @@ void es_cpu_product_block(es_cpu *cpu, const es_cpu_block *block, int worker)
 {
     switch (form_of(cpu, block->type)) {
     case FORM_F32: product_f32(cpu, block, worker); break;
-    case FORM_BF16: product_bf16(cpu, block, worker); break;
+    case FORM_BF16:
+    case FORM_BF16DP: product_bf16(cpu, block, worker); break;
     default: product_int8(cpu, block, worker); break;
     }
 }
@@ -233,7 +249,7 @@ static void prepare_input(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsno
             es_cpu_rmsnorm(cpu, norm, worker);
             es_pool_meet(cpu->pool);
         }
-        encode(cpu, forms, &me->room, me->rows, tokens, columns, 0, INT32_MAX, &me->input);
+        encode(cpu, forms, &me->room, me->rows, tokens, columns, 0, EVERY_GROUP, &me->input);
         return;
     }
     const es_range groups = es_cpu_share(cpu, (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS, worker);

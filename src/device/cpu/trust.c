@@ -12,7 +12,7 @@ static const struct {
     size_t offset, bytes;
 } entries[] = {ENTRY(dot), ENTRY(fold), ENTRY(rmsnorm), ENTRY(unit_length), ENTRY(gated_norm), ENTRY(swiglu), ENTRY(axpy),
                ENTRY(scale_gate), ENTRY(conv_silu), ENTRY(attn_tile), ENTRY(attn_tile_bf16), ENTRY(attn_merge),
-               ENTRY(delta_scan), ENTRY(products)};
+               ENTRY(delta_scan), ENTRY(products), ENTRY(product_bf16dp)};
 enum { ENTRIES = sizeof entries / sizeof *entries, TYPES = ES_DTYPES - 1 }; /* I32 is no weight */
 
 /* A table holds decoders, these entries, one flag and a name: a new entry must be added above. */
@@ -60,7 +60,7 @@ bool es_kernels_take(es_kernels *to, const es_kernels *from, int index)
     size_t bytes;
     const size_t offset = place_of(index, &bytes);
     memcpy((unsigned char *)to + offset, (const unsigned char *)from + offset, bytes);
-    if (offset == offsetof(es_kernels, products)) to->fast_products = from->fast_products;
+    if (offset == offsetof(es_kernels, products)) to->products_by = from->products_by;
     return true;
 }
 

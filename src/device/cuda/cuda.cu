@@ -382,8 +382,8 @@ static es_status check_options(const es_cuda *cuda)
 {
     const es_device_options *o = &cuda->options;
     const es_attn_shape *a = &o->attn;
-    if (o->numeric == ES_NUMERIC_INT8)
-        return es_cuda_fail(ES_UNSUPPORTED, "numeric mode int8 is the CPU's; a GPU offers bf16 and f32");
+    if (o->numeric == ES_NUMERIC_INT8 || o->numeric == ES_NUMERIC_BF16DP)
+        return es_cuda_fail(ES_UNSUPPORTED, "numeric modes int8 and bf16dp are the CPU's; a GPU offers bf16 and f32");
     if (o->numeric == ES_NUMERIC_BF16 && !cuda->tensor_cores)
         return es_cuda_fail(ES_UNSUPPORTED, "%s (%s) has no bfloat16 matrix instructions; use --numeric f32", cuda->gpu.name,
                             cuda->set);

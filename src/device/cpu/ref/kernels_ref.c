@@ -188,5 +188,6 @@ void es_kernels_reference(es_kernels *kernels)
         .instruction_set = "reference",
     };
     es_products_reference(&kernels->products);
+    kernels->product_bf16dp = es_product_bf16dp_ref;
     for (es_dtype type = 0; type < ES_DTYPES; type++) kernels->decode[type] = es_decode_ref(type);
 }

@@ -1,4 +1,4 @@
-/* product_ref.c: the reference of the products in modes bf16 and int8; see product.h for their definition. */
+/* product_ref.c: the reference of the products in modes bf16, bf16dp and int8; see product.h for their definition. */
 #include "device/cpu/product.h"
 
 #include <math.h>
@@ -65,6 +65,26 @@ static void bf16_ref(const es_bf16_rows *rows, const es_panel *panel, int32_t pa
             for (int32_t r = 0; r < rows->rows; r++)
                 out[(p * ES_PANEL_TOKENS + t) * ES_PRODUCT_ROWS + r] = dot_bf16(
                     rows->w + r * rows->stride, (const uint16_t *)panel[p].data + 2 * t, panel[p].tokens, rows->blocks);
+}
+
+static float dot_bf16dp(const uint16_t *w, const uint16_t *x, int64_t blocks)
+{
+    float a[16] = {0};
+    for (int64_t b = 0; b < blocks; b++, w += ES_PRODUCT_BLOCK, x += ES_PRODUCT_BLOCK)
+        for (int j = 0; j < 16; j++) {
+            a[j] = fmaf(es_bfloat_to_float(w[2 * j + 1]), es_bfloat_to_float(x[2 * j + 1]), a[j]);
+            a[j] = fmaf(es_bfloat_to_float(w[2 * j]), es_bfloat_to_float(x[2 * j]), a[j]);
+        }
+    for (int half = 8; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) a[j] = a[j] + a[j + half];
+    return a[0];
+}
+
+void es_product_bf16dp_ref(const es_bf16_rows *rows, const es_bf16_tokens *tokens, float *out)
+{
+    for (int32_t t = 0; t < tokens->count; t++)
+        for (int32_t r = 0; r < rows->rows; r++)
+            out[t * ES_PRODUCT_ROWS + r] = dot_bf16dp(rows->w + r * rows->stride, tokens->x + t * tokens->stride, rows->blocks);
 }
 
 static float dot_int8(const es_int8_rows *rows, int32_t r, const es_panel *panel, int32_t t)
