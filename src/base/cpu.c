@@ -4,11 +4,16 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* clang's __builtin_cpu_supports() knows no "f16c". */
+/* clang's __builtin_cpu_supports() knows no "f16c". Asked once: a virtual machine answers CPUID in ten microseconds. */
 static bool has_f16c(void)
 {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    enum { UNKNOWN, NO, YES };
+    static _Atomic int known = UNKNOWN;
+    if (known == UNKNOWN) {
+        unsigned a, b, c, d;
+        known = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? YES : NO;
+    }
+    return known == YES;
 }
 
 bool es_cpu_has_avx2(void)

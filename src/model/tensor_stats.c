@@ -2,7 +2,8 @@
  *
  * An item of the fold is a piece: a row, or 8,192 columns of a long one. Its leaf unpacks the piece where it must, takes its
  * summary, counts it into the histogram and notes the row's size in the piece's own slot of a side array, all while it lies in
- * the first-level cache. A block is as many pieces as make 64 Ki numbers, so that the histogram merges seldom. */
+ * the first-level cache. A block is as many pieces as make 64 Ki numbers, so that the histogram merges seldom. Rows of bf16 and
+ * very short rows are summed a block at a time: moments about the mean once for each row would cost more than the row. */
 #include "model/tensor_stats.h"
 
 #include <math.h>
@@ -13,24 +14,25 @@
 
 #define PIECE 8192 /* a multiple of every storage block */
 #define BLOCK 65536
+#define SHORT 64 /* columns of a short row */
 #define FEW_ROWS 8 /* fewer have no median worth the name */
+
+/* From the first to the last class that there is (class_of()). */
+typedef struct classes {
+    uint32_t first, last;
+} classes;
 
 typedef struct partial {
     es_summary summary;
+    classes energy, largest; /* of rows that are one piece */
     uint64_t bin[]; /* [ES_STATS_BINS], with a histogram */
 } partial;
-
-/* What a piece leaves for its row. */
-typedef struct piece_size {
-    double energy; /* Σ x² */
-    double largest;
-} piece_size;
 
 typedef struct job {
     const es_stats_input *in;
     const es_summary_kernel *kernel;
     int64_t pieces_per_row;
-    piece_size *size; /* [pieces], or NULL */
+    es_part_size *size; /* [pieces], or NULL: what each leaves for its row */
     bool histogram;
 } job;
 
@@ -114,13 +116,49 @@ static numbers bring(const job *j, const unsigned char *from, int64_t count, roo
     return n;
 }
 
-static piece_size size_of(const es_summary *s)
+static es_part_size size_of(const es_summary *s)
 {
-    if (s->count == 0) return (piece_size){0, 0};
+    if (s->count == 0) return (es_part_size){0, 0};
     const double least = fabs(s->min), greatest = fabs(s->max);
-    return (piece_size){s->m2 + (double)s->count * s->mean * s->mean, least > greatest ? least : greatest};
+    return (es_part_size){s->m2 + (double)s->count * s->mean * s->mean, least > greatest ? least : greatest};
 }
 
+/* A block of whole rows of bf16 as one sum; false when that will not do. */
+static bool sum_rows(const job *j, int64_t first, int64_t count, es_summary *sum)
+{
+    const es_stats_input *in = j->in;
+    es_part_size few[FEW_ROWS];
+    if (j->pieces_per_row > 1 || (!j->size && count > FEW_ROWS)) return false;
+    return es_summary_parts(j->kernel, in->data + (size_t)first * in->row_bytes, count, in->columns, in->row_bytes, sum,
+                            j->size ? j->size + first : few);
+}
+
+/* A block of rows so short that each alone would cost more than its numbers: summed as if they were one. */
+static bool sum_short_rows(const job *j, int64_t first, int64_t count, es_summary *sum)
+{
+    const es_stats_input *in = j->in;
+    if (in->columns > SHORT || in->unpack || in->convert) return false;
+    const unsigned char *from = in->data + (size_t)first * in->row_bytes;
+    const int64_t items = count * in->columns;
+    for (int64_t i = 0; i < items; i += PIECE) {
+        es_summary s;
+        es_summary_block(j->kernel, from + (size_t)i * es_item_bytes(in->type), items - i < PIECE ? items - i : PIECE, &s);
+        es_summary_merge(sum, &s);
+    }
+    for (int64_t r = 0; j->size && r < count; r++) {
+        es_part_size size = {0, 0};
+        for (int64_t c = 0; c < in->columns; c++) {
+            const double x = es_item_load(in->type, from, r * in->columns + c);
+            if (!isfinite(x)) continue;
+            size.energy += x * x;
+            size.largest = fabs(x) > size.largest ? fabs(x) : size.largest;
+        }
+        j->size[first + r] = size;
+    }
+    return true;
+}
+
+/* One piece: its summary is merged into *sum, unless that is NULL, and its numbers counted. */
 static void do_piece(const job *j, int64_t piece, es_summary *sum, tally t, room *r)
 {
     const es_stats_input *in = j->in;
@@ -128,13 +166,49 @@ static void do_piece(const job *j, int64_t piece, es_summary *sum, tally t, room
     const int64_t count = in->columns - column < PIECE ? in->columns - column : PIECE;
     const unsigned char *from = in->data + (size_t)row * in->row_bytes + (size_t)(column / in->block * in->block_bytes);
     const numbers n = bring(j, from, count, r);
-    es_summary s;
-    es_summary_block(j->kernel, n.items, count, &s);
-    if (j->size) j->size[piece] = size_of(&s);
-    es_summary_merge(sum, &s);
+    if (sum) {
+        es_summary s;
+        es_summary_block(j->kernel, n.items, count, &s);
+        if (j->size) j->size[piece] = size_of(&s);
+        es_summary_merge(sum, &s);
+    }
     if (!j->histogram) return;
     if (n.floats) count_floats(t, n.floats, count);
     else count_bf16(t, n.items, count);
+}
+
+/* --- classes of rows by size --- */
+
+/* The upper bits of a double that is not negative: exponent and seven bits of the fraction. */
+static uint32_t class_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint32_t)(bits >> 45) & 0x3FFFF;
+}
+
+static double least_of_class(uint32_t class)
+{
+    const uint64_t bits = (uint64_t)class << 45;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static const classes no_classes = {UINT32_MAX, 0};
+
+static void widen(classes *c, classes by)
+{
+    c->first = by.first < c->first ? by.first : c->first;
+    c->last = by.last > c->last ? by.last : c->last;
+}
+
+static void widen_by_rows(classes *energy, classes *largest, const es_part_size *row, int64_t count)
+{
+    for (int64_t r = 0; r < count; r++) {
+        const uint32_t e = class_of(row[r].energy), l = class_of(row[r].largest);
+        widen(energy, (classes){e, e}), widen(largest, (classes){l, l});
+    }
 }
 
 /* --- the operator --- */
@@ -144,6 +218,7 @@ static void stats_identity(const void *context, void *out)
     const job *j = context;
     partial *p = out;
     p->summary = (es_summary){.min = INFINITY, .max = -INFINITY};
+    p->energy = p->largest = no_classes;
     if (j->histogram) memset(p->bin, 0, ES_STATS_BINS * sizeof *p->bin);
 }
 
@@ -156,7 +231,10 @@ static void stats_block(const void *context, const void *items, int64_t first, i
     tally t;
     stats_identity(context, out);
     if (j->histogram) memset(t, 0, sizeof t);
-    for (int64_t i = first; i < first + count; i++) do_piece(j, i, &p->summary, t, &r);
+    const bool summed = sum_short_rows(j, first, count, &p->summary) || sum_rows(j, first, count, &p->summary);
+    if (!summed || j->histogram)
+        for (int64_t i = first; i < first + count; i++) do_piece(j, i, summed ? NULL : &p->summary, t, &r);
+    if (j->size && j->pieces_per_row == 1) widen_by_rows(&p->energy, &p->largest, j->size + first, count);
     if (j->histogram)
         for (int b = 0; b < ES_STATS_BINS; b++) p->bin[b] = (uint64_t)t[0][b] + t[1][b];
 }
@@ -166,26 +244,37 @@ static void stats_merge(const void *context, void *left, const void *right)
     partial *l = left;
     const partial *r = right;
     es_summary_merge(&l->summary, &r->summary);
+    widen(&l->energy, r->energy), widen(&l->largest, r->largest);
     if (!((const job *)context)->histogram) return;
     for (int b = 0; b < ES_STATS_BINS; b++) l->bin[b] += r->bin[b];
 }
 
 /* --- rows --- */
 
-/* The median to within 1/128, by counting upper halves of floats: no sorting, and no order to depend on. */
-static double median(const piece_size *rows, int64_t count, bool largest)
+/* The class of the median, given how many rows are of each. */
+static double median_of(const classes *c, const uint32_t *rows, int64_t count)
 {
-    uint32_t *seen = calloc(32768, sizeof *seen);
-    if (!seen) return 0;
-    for (int64_t i = 0; i < count; i++) {
-        const double x = largest ? rows[i].largest : sqrt(rows[i].energy);
-        seen[es_float_bits((float)x) >> 16 & 0x7FFF]++;
-    }
     int64_t before = 0;
     uint32_t at = 0;
-    while (at < 32767 && before + seen[at] <= count / 2) before += seen[at++];
-    free(seen);
-    return (double)es_float_from_bits(at << 16);
+    while (at < c->last - c->first && before + rows[at] <= count / 2) before += rows[at++];
+    return least_of_class(c->first + at);
+}
+
+/* The medians of rows' energies and largest magnitudes to within 1/128, by counting classes: no sorting, and no order to depend
+ * on. Rows of a tensor are much alike, so a table of the classes that there are is short. */
+static es_status find_medians(const es_part_size *row, int64_t count, classes energy, classes largest, es_part_size *median)
+{
+    const size_t energies = energy.last - energy.first + 1, magnitudes = largest.last - largest.first + 1;
+    uint32_t *of_energy = calloc(energies + magnitudes, sizeof *of_energy);
+    if (!of_energy) return es_fail(ES_NO_MEMORY, "no memory for the medians of %" PRId64 " rows", count);
+    uint32_t *of_largest = of_energy + energies;
+    for (int64_t r = 0; r < count; r++) {
+        of_energy[class_of(row[r].energy) - energy.first]++;
+        of_largest[class_of(row[r].largest) - largest.first]++;
+    }
+    *median = (es_part_size){median_of(&energy, of_energy, count), median_of(&largest, of_largest, count)};
+    free(of_energy);
+    return ES_OK;
 }
 
 static void note_outlier(es_tensor_stats *stats, es_outlier_row candidate)
@@ -198,32 +287,54 @@ static void note_outlier(es_tensor_stats *stats, es_outlier_row candidate)
     stats->outlier[at] = candidate;
 }
 
-/* Pieces become rows in place; then the rows are compared with their median. */
-static void look_at_rows(const job *j, es_tensor_stats *stats)
+/* Pieces become rows, in place. */
+static void join_pieces(es_part_size *size, int64_t rows, int64_t pieces_per_row)
 {
-    piece_size *row = j->size;
-    const int64_t rows = j->in->rows;
     for (int64_t r = 0; r < rows; r++) {
-        piece_size sum = {0, 0};
-        for (int64_t p = r * j->pieces_per_row; p < (r + 1) * j->pieces_per_row; p++) {
-            sum.energy += j->size[p].energy;
-            sum.largest = j->size[p].largest > sum.largest ? j->size[p].largest : sum.largest;
+        es_part_size sum = {0, 0};
+        for (int64_t p = r * pieces_per_row; p < (r + 1) * pieces_per_row; p++) {
+            sum.energy += size[p].energy;
+            sum.largest = size[p].largest > sum.largest ? size[p].largest : sum.largest;
         }
-        row[r] = sum;
+        size[r] = sum;
     }
-    int64_t last = rows;
-    while (last > 0 && row[last - 1].largest == 0) last--;
-    if (last > 0) stats->zero_rows_at_end = rows - last;
-    const double columns = (double)j->in->columns, middle = median(row, rows, false) / sqrt(columns);
-    stats->median_rms = middle;
-    stats->median_largest = median(row, rows, true);
+}
+
+/* Rows are compared with their median. Nearly all are ordinary, and take neither a root nor a division. */
+static void find_outliers(const es_part_size *row, int64_t rows, double columns, double median_energy, es_tensor_stats *stats)
+{
+    const double ordinary = 0.99 * ES_STATS_OUTLIER_RMS * ES_STATS_OUTLIER_RMS * median_energy;
+    const double ordinary_largest = 0.99 * ES_STATS_OUTLIER_LARGEST * stats->median_largest;
     for (int64_t r = 0; r < rows; r++) {
+        if (row[r].energy < ordinary && row[r].largest < ordinary_largest) continue;
         const double rms = sqrt(row[r].energy / columns);
-        const double by_rms = middle > 0 ? rms / middle : 0;
+        const double by_rms = stats->median_rms > 0 ? rms / stats->median_rms : 0;
         const double by_largest = stats->median_largest > 0 ? row[r].largest / stats->median_largest : 0;
         if (by_rms < ES_STATS_OUTLIER_RMS && by_largest < ES_STATS_OUTLIER_LARGEST) continue;
         note_outlier(stats, (es_outlier_row){r, rms, row[r].largest, by_rms > by_largest ? by_rms : by_largest});
     }
+}
+
+static es_status look_at_rows(const job *j, classes energy, classes largest, es_tensor_stats *stats)
+{
+    const es_part_size *row = j->size;
+    const int64_t rows = j->in->rows;
+    const double columns = (double)j->in->columns;
+    if (j->pieces_per_row > 1) {
+        join_pieces(j->size, rows, j->pieces_per_row);
+        widen_by_rows(&energy, &largest, row, rows);
+    }
+    int64_t last = rows;
+    while (last > 0 && row[last - 1].largest == 0) last--;
+    if (last > 0) stats->zero_rows_at_end = rows - last;
+    es_part_size median;
+    ES_TRY(find_medians(row, rows, energy, largest, &median));
+    stats->median_rms = sqrt(median.energy / columns), stats->median_largest = median.largest;
+    const double ordinary = ES_STATS_OUTLIER_RMS * ES_STATS_OUTLIER_RMS * median.energy;
+    const bool alike = least_of_class(energy.last + 1) < 0.99 * ordinary &&
+                       least_of_class(largest.last + 1) < 0.99 * ES_STATS_OUTLIER_LARGEST * median.largest;
+    if (!alike) find_outliers(row, rows, columns, median.energy, stats);
+    return ES_OK;
 }
 
 static es_status compute(es_team *team, job *j, es_tensor_stats *stats)
@@ -237,11 +348,11 @@ static es_status compute(es_team *team, job *j, es_tensor_stats *stats)
     const es_source source = es_source_counting(pieces);
     partial *answer = malloc(bytes);
     if (!answer) return es_fail(ES_NO_MEMORY, "no memory for a histogram");
-    const es_status status = es_fold(team, &op, &source, NULL, answer);
+    es_status status = es_fold(team, &op, &source, NULL, answer);
     if (status == ES_OK) {
         stats->summary = answer->summary;
         if (j->histogram) memcpy(stats->histogram, answer->bin, ES_STATS_BINS * sizeof(uint64_t));
-        if (j->size) look_at_rows(j, stats);
+        if (j->size) status = look_at_rows(j, answer->energy, answer->largest, stats);
     }
     free(answer);
     return status;
@@ -255,7 +366,7 @@ es_status es_tensor_stats_compute(es_team *team, const es_stats_input *input, co
              .pieces_per_row = input->columns ? (input->columns - 1) / PIECE + 1 : 0};
     const int64_t pieces = input->rows * j.pieces_per_row;
     if (j.histogram) stats->histogram = calloc(ES_STATS_BINS, sizeof *stats->histogram);
-    if (input->rows >= FEW_ROWS && pieces > 0) j.size = calloc((size_t)pieces, sizeof *j.size);
+    if (input->rows >= FEW_ROWS && pieces > 0) j.size = malloc((size_t)pieces * sizeof *j.size);
     es_status status = ES_OK;
     if ((j.histogram && !stats->histogram) || (input->rows >= FEW_ROWS && pieces > 0 && !j.size))
         status = es_fail(ES_NO_MEMORY, "no memory for the figures of %" PRId64 " rows", input->rows);

@@ -108,7 +108,7 @@ static void a_wild_pivot_costs_three_digits(void **state)
 static void kernels_are_bit_equal(void **state)
 {
     (void)state;
-    enum { COUNT = 700 };
+    enum { COUNT = 2300 }; /* more than two units of the faster way */
     static unsigned char room[COUNT * 8 + 128];
     static const int shifts[] = {0, 1, 3, 4, 7, 8, 11, 12, 16};
     for (int t = 0; t < 5; t++)
@@ -126,7 +126,7 @@ static void kernels_are_bit_equal(void **state)
                     for (int64_t i = bytes - 1; i < COUNT * bytes; i += bytes) items[i] &= 0x80;
                 if (kind == 2)
                     for (int i = 0; i < COUNT; i += 2) store(types[t], items, i, i % 4 ? 0.0 : -0.0);
-                for (int64_t count = 1; count <= COUNT; count += count < 70 ? 1 : 63) {
+                for (int64_t count = 1; count <= COUNT; count += count < 70 ? 1 : 131) {
                     es_summary expected, got;
                     memset(&expected, 0, sizeof expected), memset(&got, 0, sizeof got);
                     es_summary_block(es_summary_kernel_of(types[t], "reference"), items, count, &expected);
@@ -143,6 +143,59 @@ static void kernels_are_bit_equal(void **state)
                     }
                 }
             }
+}
+
+/* Parts that are summed together: the same bits from every kernel, right, and each part's own size. */
+static void parts_are_bit_equal_and_right(void **state)
+{
+    (void)state;
+    enum { PARTS = 7, STRIDE = 2050 };
+    static uint16_t items[PARTS * STRIDE + 1], side_by_side[PARTS * STRIDE];
+    static const int64_t counts[] = {1, 5, 31, 32, 255, 256, 257, 1000, 1024, 1025, STRIDE};
+    const es_summary_kernel *plain = es_summary_kernel_of(ES_ITEM_BF16, "reference");
+    fill(ES_ITEM_BF16, items, PARTS * STRIDE, 0, 1);
+    for (int64_t i = 0; i < STRIDE; i++) items[STRIDE + i] = (uint16_t)(i % 2 * 0x8000); /* a part of zeros, of both signs */
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        es_summary expected, got;
+        es_part_size size[PARTS], same[PARTS];
+        const bool known = es_summary_parts(plain, items, PARTS, counts[c], STRIDE * 2, &expected, size);
+        assert_true(known || counts[c] == 1);
+        for (int k = 0; k < 2; k++) {
+            const es_summary_kernel *kernel = es_summary_kernel_of(ES_ITEM_BF16, sets[k]);
+            if (!kernel) continue;
+            memset(&got, 0, sizeof got);
+            assert_true(es_summary_parts(kernel, items, PARTS, counts[c], STRIDE * 2, &got, same) == known);
+            if (known) assert_memory_equal(&got, &expected, sizeof got);
+            if (known) assert_memory_equal(same, size, sizeof size);
+        }
+        if (!known) continue;
+        for (int p = 0; p < PARTS; p++) {
+            long double energy = 0;
+            double largest = 0;
+            memcpy(side_by_side + p * counts[c], items + p * STRIDE, (size_t)counts[c] * 2);
+            for (int64_t i = 0; i < counts[c]; i++) {
+                const double x = es_item_load(ES_ITEM_BF16, items, p * STRIDE + i);
+                energy += x * x;
+                largest = fabs(x) > largest ? fabs(x) : largest;
+            }
+            check_within(size[p].energy, energy, 1e-6L * energy);
+            assert_true(size[p].largest == largest);
+        }
+        check_against_two_passes(ES_ITEM_BF16, side_by_side, PARTS * counts[c], &expected, 3e-7L);
+    }
+    /* One item that is not finite, or too great: another way has to be taken, whichever the kernel. */
+    static const uint16_t odd[] = {0x7F80, 0xFF80, 0x7FC0, 0xFFFF, 0x4D81, 0xCD81};
+    for (size_t o = 0; o < sizeof odd / sizeof *odd; o++) {
+        es_summary s;
+        es_part_size size[PARTS];
+        const uint16_t kept = items[3 * STRIDE + 77];
+        items[3 * STRIDE + 77] = odd[o];
+        for (int k = 0; k < 3; k++) {
+            const es_summary_kernel *kernel = k == 2 ? plain : es_summary_kernel_of(ES_ITEM_BF16, sets[k]);
+            if (kernel) assert_false(es_summary_parts(kernel, items, PARTS, 1000, STRIDE * 2, &s, size));
+        }
+        items[3 * STRIDE + 77] = kept;
+    }
 }
 
 /* The whole operator: teams, kernels, alignments, runs, and a caller with another rounding mode: one answer. */
@@ -203,7 +256,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_figures_are_right), cmocka_unit_test(a_wild_pivot_costs_three_digits),
-        cmocka_unit_test(kernels_are_bit_equal), cmocka_unit_test(one_answer),
+        cmocka_unit_test(kernels_are_bit_equal), cmocka_unit_test(parts_are_bit_equal_and_right),
+        cmocka_unit_test(one_answer),
         cmocka_unit_test(not_finite_items_are_counted_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

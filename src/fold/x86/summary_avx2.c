@@ -109,26 +109,77 @@ static inline F fma_f(F a, F b, F c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
-/* Zeros of either sign among rows of 16 16-bit numbers. */
-static inline int64_t count_zeros_16(const unsigned char *p, int64_t rows)
-{
-    int64_t zeros = 0;
-    for (int64_t r = 0; r < rows; r++) {
-        const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(p + r * 32));
-        const __m256i same = _mm256_cmpeq_epi16(_mm256_slli_epi16(x, 1), _mm256_setzero_si256());
-        zeros += __builtin_popcount((unsigned)_mm256_movemask_epi8(same)) / 2;
-    }
-    return zeros;
-}
 
 #include "fold/x86/summary_body.h"
+
+/* --- what summary_raw_body.h uses --- */
+
+#define FLOATS 8
+typedef __m256i I;
+
+static inline I load_items(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+static inline I zero_items(void)
+{
+    return _mm256_setzero_si256();
+}
+static inline I magnitude_bits(void)
+{
+    return _mm256_set1_epi16(0x7FFF);
+}
+static inline I and_items(I a, I b)
+{
+    return _mm256_and_si256(a, b);
+}
+static inline F even_items(I x)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+}
+static inline F odd_items(I x)
+{
+    return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xFFFF0000)));
+}
+static inline I max_signed(I a, I b)
+{
+    return _mm256_max_epi16(a, b);
+}
+static inline I max_unsigned(I a, I b)
+{
+    return _mm256_max_epu16(a, b);
+}
+/* Zeros of either sign: doubling drops the sign. */
+static inline int64_t count_zero_items(I x)
+{
+    const I same = _mm256_cmpeq_epi16(_mm256_add_epi16(x, x), _mm256_setzero_si256());
+    return __builtin_popcount((unsigned)_mm256_movemask_epi8(same)) / 2;
+}
+/* A vector of 256 bits is what is left of one of 512 bits. */
+static inline __m256i greater_half(I x)
+{
+    return x;
+}
+/* Lane j + lane j + 8 of sum k. */
+static inline __m256 eight_lanes(F unit[2][4], int k)
+{
+    return _mm256_add_ps(unit[0][k], unit[1][k]);
+}
+/* Four lanes of Σ x, in float64 from the start. */
+static inline __m256d four_doubles(F unit[2][4])
+{
+    const D low = _mm256_add_pd(low_half(unit[0][0]), low_half(unit[1][0]));
+    return _mm256_add_pd(low, _mm256_add_pd(high_half(unit[0][0]), high_half(unit[1][0])));
+}
+
+#include "fold/x86/summary_raw_body.h"
 
 es_powers_fn es_powers_avx2(es_item_type type)
 {
     return powers_of(type);
 }
 
-es_powers_fn es_fast_powers_avx2(es_item_type type)
+bool es_raw_powers_avx2(const void *items, int64_t parts, int64_t count, size_t stride, es_raw_powers *sum, es_part_size *size)
 {
-    return fast_of(type);
+    return raw_powers(items, parts, count, stride, sum, size);
 }

@@ -103,28 +103,76 @@ static inline F fma_f(F a, F b, F c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-/* Zeros of either sign among rows of 16 16-bit numbers: two rows at a time. */
-static inline int64_t count_zeros_16(const unsigned char *p, int64_t rows)
-{
-    const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
-    int64_t zeros = 0, r = 0;
-    for (; r + 2 <= rows; r += 2)
-        zeros += __builtin_popcount(_mm512_testn_epi16_mask(_mm512_loadu_si512(p + r * 32), magnitude));
-    if (r < rows) {
-        const __m512i last = _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)(p + r * 32)));
-        zeros += __builtin_popcount(_mm512_testn_epi16_mask(last, magnitude) & 0xFFFFu);
-    }
-    return zeros;
-}
 
 #include "fold/x86/summary_body.h"
+
+/* --- what summary_raw_body.h uses --- */
+
+#define FLOATS 16
+typedef __m512i I;
+
+static inline I load_items(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+static inline I zero_items(void)
+{
+    return _mm512_setzero_si512();
+}
+static inline I magnitude_bits(void)
+{
+    return _mm512_set1_epi16(0x7FFF);
+}
+static inline I and_items(I a, I b)
+{
+    return _mm512_and_si512(a, b);
+}
+static inline F even_items(I x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+}
+static inline F odd_items(I x)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xFFFF0000)));
+}
+static inline I max_signed(I a, I b)
+{
+    return _mm512_max_epi16(a, b);
+}
+static inline I max_unsigned(I a, I b)
+{
+    return _mm512_max_epu16(a, b);
+}
+/* Zeros of either sign. */
+static inline int64_t count_zero_items(I x)
+{
+    return __builtin_popcount(_mm512_testn_epi16_mask(x, _mm512_set1_epi16(0x7FFF)));
+}
+/* Of numbers without sign. */
+static inline __m256i greater_half(I x)
+{
+    return _mm256_max_epu16(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+}
+/* Lane j + lane j + 8 of sum k. */
+static inline __m256 eight_lanes(F unit[1][4], int k)
+{
+    return _mm256_add_ps(_mm512_castps512_ps256(unit[0][k]), _mm512_extractf32x8_ps(unit[0][k], 1));
+}
+/* Four lanes of Σ x, in float64 from the start. */
+static inline __m256d four_doubles(F unit[1][4])
+{
+    const D eight = _mm512_add_pd(low_half(unit[0][0]), high_half(unit[0][0]));
+    return _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
+}
+
+#include "fold/x86/summary_raw_body.h"
 
 es_powers_fn es_powers_avx512(es_item_type type)
 {
     return powers_of(type);
 }
 
-es_powers_fn es_fast_powers_avx512(es_item_type type)
+bool es_raw_powers_avx512(const void *items, int64_t parts, int64_t count, size_t stride, es_raw_powers *sum, es_part_size *size)
 {
-    return fast_of(type);
+    return raw_powers(items, parts, count, stride, sum, size);
 }
