@@ -63,7 +63,7 @@ typedef struct es_int8_rows {
     int64_t blocks;
     int32_t halves;      /**< scales to a block: 1 or 2 */
     const float *scale;  /**< [blocks · halves][16] */
-    const float *offset; /**< [blocks][16], or NULL */
+    const float *offset; /**< [blocks][16], or NULL; where there are offsets no integer is below zero, and halves is 1 */
     const uint8_t *next; /**< stored rows that come after these, to be fetched meanwhile, or NULL; never read here */
     size_t next_bytes;
 } es_int8_rows;

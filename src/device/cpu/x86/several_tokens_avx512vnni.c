@@ -6,6 +6,7 @@
  * first-level cache, and the accumulators of all tokens pass through `out` between chunks. The sums and their order are
  * product.h's. */
 #include <immintrin.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "device/cpu/product.h"
@@ -48,17 +49,27 @@ INLINE void turn(const uint8_t *at, int64_t stride, int registers, __m512i *out)
     }
 }
 
-/* Σq of each half of a block, of the panel's tokens in the lanes. */
-INLINE void sums_of_panel(const int8_t *x, int32_t n, __m512 half[2])
+/* VNNI multiplies unsigned by signed. Weights with an offset are none below zero; the others become w + 128, and their sums
+ * start at −128·Σx: for each block (and half) and token of a panel, all exact. */
+typedef struct starts {
+    int32_t of[INT8_CHUNK][2][ES_PANEL_TOKENS];
+} starts;
+
+static void fill_starts(const es_int8_rows *rows, const es_panel *panel, int64_t from, int64_t to, starts *s)
 {
-    const __m512i ones = _mm512_set1_epi8(1);
+    const __m512i flipped = _mm512_set1_epi8((char)0x80), none = _mm512_setzero_si512();
+    const int32_t n = panel->tokens, words = 8 / rows->halves;
     const __mmask16 some = (__mmask16)((1u << n) - 1);
-    for (int h = 0; h < 2; h++) {
-        __m512i s = _mm512_setzero_si512();
-        for (int j = 4 * h; j < 4 * h + 4; j++)
-            s = _mm512_dpbusd_epi32(s, ones, _mm512_maskz_loadu_epi32(some, x + j * n * 4));
-        half[h] = _mm512_cvtepi32_ps(s);
-    }
+    for (int64_t b = from; b < to; b++)
+        for (int h = 0; h < rows->halves; h++) {
+            __m512i sum = none;
+            if (rows->halves == 1) /* known */
+                sum = _mm512_slli_epi32(_mm512_cvtps_epi32(_mm512_maskz_loadu_ps(some, panel->sum + b * n)), 7);
+            for (int j = h * words; j < (h + 1) * words && rows->halves > 1; j++)
+                sum = _mm512_dpbusd_epi32(
+                    sum, flipped, _mm512_maskz_loadu_epi32(some, (const int8_t *)panel->data + (b * 8 + j) * n * 4));
+            _mm512_storeu_si512(s->of[b - from][h], _mm512_sub_epi32(none, sum));
+        }
 }
 
 INLINE __m512i four_inputs(const int8_t *x)
@@ -68,56 +79,72 @@ INLINE __m512i four_inputs(const int8_t *x)
     return _mm512_set1_epi32(word);
 }
 
-/* VNNI multiplies unsigned by signed: w + 128 is unsigned, and 128·Σx comes off again in float32, where both are exact. */
-INLINE __m512 dots(const __m512i *w, const int8_t *x, int32_t n, int count, float sum)
+INLINE __m512 dots(const __m512i *w, const int8_t *x, const int32_t n, const int count, __m512i z)
 {
-    __m512i z = _mm512_setzero_si512();
     UNROLL for (int j = 0; j < count; j++) z = _mm512_dpbusd_epi32(z, w[j], four_inputs(x + j * n * 4));
-    return _mm512_fnmadd_ps(_mm512_set1_ps(sum), _mm512_set1_ps(128.0f), _mm512_cvtepi32_ps(z));
+    return _mm512_cvtepi32_ps(z);
 }
 
-/* Blocks [from, to) for tokens [t, t + count) of a panel; their weights stand in `turned`. */
-INLINE void int8_group(const es_int8_rows *rows, const es_panel *panel, const __m512i *turned, int64_t from, int64_t to,
-                       int32_t t, const int count, const int halves, float *out)
+/* Where a group of tokens begins, and for blocks [from, to) the weights, turned. */
+typedef struct int8_group {
+    const es_int8_rows *rows;
+    const es_panel *panel;
+    const __m512i *turned;
+    const starts *start; /* of weights without an offset */
+    int64_t from, to;
+    float *out;
+} int8_group;
+
+/* Tokens [t, t + count) of a panel of n. */
+INLINE void multiply_int8(const int8_group *g, const int32_t n, int32_t t, const int count, const int halves,
+                          const bool offsets)
 {
-    const int32_t n = panel->tokens;
+    const es_int8_rows *rows = g->rows;
+    const int64_t from = g->from, to = g->to;
+    const int8_t *x = (const int8_t *)g->panel->data + (from * 8 * n + t) * 4;
+    const float *scale = g->panel->scale + from * n + t, *sum = g->panel->sum + from * n + t;
+    const float *w_scale = rows->scale + from * halves * ES_PRODUCT_ROWS, *offset = rows->offset;
+    const int32_t *start = &g->start->of[0][0][t];
+    if (offsets) offset += from * ES_PRODUCT_ROWS;
     const __mmask16 some = (__mmask16)((1u << rows->rows) - 1);
+    const __m512i *turned = g->turned;
     __m512 acc[GROUP];
     UNROLL for (int i = 0; i < count; i++) acc[i] =
-        from ? _mm512_maskz_loadu_ps(some, out + (t + i) * ES_PRODUCT_ROWS) : _mm512_setzero_ps();
-    for (int64_t b = from; b < to; b++, turned += 8) {
-        const int8_t *x = (const int8_t *)panel->data + (b * 8 * n + t) * 4;
-        const float *scale = panel->scale + b * n + t, *sum = panel->sum + b * n + t;
-        if (halves == 1) {
-            const __m512 w_scale = _mm512_loadu_ps(rows->scale + b * ES_PRODUCT_ROWS);
-            UNROLL for (int i = 0; i < count; i++) acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(w_scale, _mm512_set1_ps(scale[i])),
-                                                                            dots(turned, x + i * 4, n, 8, sum[i]), acc[i]);
-        } else {
-            float half[2][16];
-            __m512 s[2];
-            sums_of_panel((const int8_t *)panel->data + b * 8 * n * 4, n, s);
-            for (int h = 0; h < 2; h++) _mm512_storeu_ps(half[h], s[h]);
-            UNROLL for (int i = 0; i < count; i++) for (int h = 0; h < 2; h++) acc[i] = _mm512_fmadd_ps(
-                _mm512_mul_ps(_mm512_loadu_ps(rows->scale + (2 * b + h) * ES_PRODUCT_ROWS), _mm512_set1_ps(scale[i])),
-                dots(turned + 4 * h, x + (4 * h * n + i) * 4, n, 4, half[h][t + i]), acc[i]);
+        from ? _mm512_maskz_loadu_ps(some, g->out + (t + i) * ES_PRODUCT_ROWS) : _mm512_setzero_ps();
+    for (int64_t b = from; b < to; b++, turned += 8, x += 32 * n, scale += n, sum += n, start += 2 * ES_PANEL_TOKENS) {
+        UNROLL for (int h = 0; h < halves; h++, w_scale += ES_PRODUCT_ROWS)
+        {
+            const __m512 of_rows = _mm512_loadu_ps(w_scale);
+            UNROLL for (int i = 0; i < count; i++)
+            {
+                const __m512i z = offsets ? _mm512_setzero_si512() : _mm512_set1_epi32(start[h * ES_PANEL_TOKENS + i]);
+                acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(of_rows, _mm512_set1_ps(scale[i])),
+                                         dots(turned + 4 * h, x + (4 * h * n + i) * 4, n, 8 / halves, z), acc[i]);
+            }
         }
-        if (rows->offset) {
-            const __m512 offset = _mm512_loadu_ps(rows->offset + b * ES_PRODUCT_ROWS);
+        if (offsets) {
+            const __m512 of_rows = _mm512_loadu_ps(offset);
             UNROLL for (int i = 0; i < count; i++) acc[i] =
-                _mm512_fmadd_ps(_mm512_mul_ps(offset, _mm512_set1_ps(scale[i])), _mm512_set1_ps(sum[i]), acc[i]);
+                _mm512_fmadd_ps(_mm512_mul_ps(of_rows, _mm512_set1_ps(scale[i])), _mm512_set1_ps(sum[i]), acc[i]);
+            offset += ES_PRODUCT_ROWS;
         }
     }
-    UNROLL for (int i = 0; i < count; i++) _mm512_mask_storeu_ps(out + (t + i) * ES_PRODUCT_ROWS, some, acc[i]);
+    UNROLL for (int i = 0; i < count; i++) _mm512_mask_storeu_ps(g->out + (t + i) * ES_PRODUCT_ROWS, some, acc[i]);
 }
 
-INLINE void int8_panel(const es_int8_rows *rows, const es_panel *panel, const __m512i *turned, int64_t from, int64_t to,
-                       const int halves, float *out)
+/* Whole panels know at compile time how far the inputs of a token lie apart: addresses need no registers. */
+INLINE void int8_panel(const int8_group *g, const int halves, const bool offsets)
 {
+    const int32_t n = g->panel->tokens;
     int32_t t = 0;
-    for (; t + 8 <= panel->tokens; t += 8) int8_group(rows, panel, turned, from, to, t, 8, halves, out);
-    if (panel->tokens - t >= 4) int8_group(rows, panel, turned, from, to, t, 4, halves, out), t += 4;
-    if (panel->tokens - t >= 2) int8_group(rows, panel, turned, from, to, t, 2, halves, out), t += 2;
-    if (panel->tokens - t >= 1) int8_group(rows, panel, turned, from, to, t, 1, halves, out);
+    if (n == ES_PANEL_TOKENS) {
+        for (; t < ES_PANEL_TOKENS; t += GROUP) multiply_int8(g, ES_PANEL_TOKENS, t, GROUP, halves, offsets);
+        return;
+    }
+    if (n >= 8) multiply_int8(g, n, 0, 8, halves, offsets), t = 8;
+    if (n - t >= 4) multiply_int8(g, n, t, 4, halves, offsets), t += 4;
+    if (n - t >= 2) multiply_int8(g, n, t, 2, halves, offsets), t += 2;
+    if (n - t >= 1) multiply_int8(g, n, t, 1, halves, offsets);
 }
 
 /* Fetches block b's share of the rows that come next: without, unpacking them waits for memory while nobody multiplies. */
@@ -131,20 +158,21 @@ void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int
 {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
     __m512i turned[INT8_CHUNK * 8];
+    starts start;
     for (int64_t from = 0; from < rows->blocks; from += INT8_CHUNK) {
         const int64_t to = rows->blocks - from < INT8_CHUNK ? rows->blocks : from + INT8_CHUNK;
         for (int64_t b = from; b < to; b++) {
             __m512i *w = turned + (b - from) * 8;
             turn((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, w);
-            for (int j = 0; j < 8; j++) w[j] = _mm512_xor_si512(w[j], flip);
+            for (int j = 0; j < 8 && !rows->offset; j++) w[j] = _mm512_xor_si512(w[j], flip);
             if (rows->next) fetch_share(rows, b);
         }
         for (int32_t p = 0; p < panels; p++) {
-            float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
-            if (rows->halves == 1)
-                int8_panel(rows, &panel[p], turned, from, to, 1, place);
-            else
-                int8_panel(rows, &panel[p], turned, from, to, 2, place);
+            const int8_group g = {rows, &panel[p], turned, &start, from, to, out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS};
+            if (!rows->offset) fill_starts(rows, &panel[p], from, to, &start);
+            if (rows->offset) int8_panel(&g, 1, true);
+            else if (rows->halves == 1) int8_panel(&g, 1, false);
+            else int8_panel(&g, 2, false);
         }
     }
 }
