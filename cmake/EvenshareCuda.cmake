@@ -1,6 +1,6 @@
 # libevenshare_cuda.so: the CUDA backend, built where nvcc is, GPU or not; the program opens it at run time (src/device/cuda).
 # CUDA is no language of the project, so that a machine without it configures as before. Machine code for sm_90 and sm_80, and
-# PTX for compute_75, which a driver compiles for anything newer or less common. What only sm_90a has is in product_wide.cu.
+# PTX for compute_75, which a driver compiles for anything newer or less common. Some files use what only sm_90a has.
 option(ES_CUDA "build the CUDA backend when nvcc is found" ON)
 if(ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
   find_program(ES_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
@@ -21,7 +21,7 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
     file(RELATIVE_PATH shown ${CMAKE_SOURCE_DIR} ${source})
     set(hopper 90)
-    if(name STREQUAL product_wide OR name STREQUAL limits)
+    if(name MATCHES "^(product_wide|limits|attn_decode)$")
       set(hopper 90a)
     endif()
     add_custom_command(OUTPUT ${object}
@@ -66,14 +66,14 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
   string(REPLACE "arch=compute_90,code=sm_90" "arch=compute_90a,code=sm_90a" ES_CUDA_MEASURE_A "${ES_CUDA_MEASURE}")
   set(ES_CUDA_KERNELS ${CMAKE_SOURCE_DIR}/src/device/cuda)
   add_custom_target(cuda_programs
-    COMMAND ${ES_CUDA_MEASURE} ${CMAKE_SOURCE_DIR}/tests/cuda/attn_test.cu ${ES_CUDA_KERNELS}/attn_decode.cu ${ES_CUDA_C}
+    COMMAND ${ES_CUDA_MEASURE_A} ${CMAKE_SOURCE_DIR}/tests/cuda/attn_test.cu ${ES_CUDA_KERNELS}/attn_decode.cu ${ES_CUDA_C}
             -o ${CMAKE_BINARY_DIR}/cuda_attn_test
     COMMAND ${ES_CUDA_MEASURE} ${CMAKE_SOURCE_DIR}/tests/cuda/fold_test.cu ${ES_CUDA_KERNELS}/fold.cu ${ES_CUDA_KERNELS}/scan.cu
             -o ${CMAKE_BINARY_DIR}/cuda_fold_test
     COMMAND ${ES_CUDA_MEASURE_A} ${CMAKE_SOURCE_DIR}/tests/cuda/product_test.cu ${ES_CUDA_KERNELS}/product.cu
             ${ES_CUDA_KERNELS}/product_many.cu ${ES_CUDA_KERNELS}/product_wide.cu ${ES_CUDA_KERNELS}/panel.cu
             ${ES_CUDA_KERNELS}/pack.cu ${ES_CUDA_KERNELS}/rows.cu ${ES_CUDA_C} -o ${CMAKE_BINARY_DIR}/cuda_product_test
-    COMMAND ${ES_CUDA_MEASURE} -shared ${CMAKE_SOURCE_DIR}/bench/cuda_attn.cu ${ES_CUDA_KERNELS}/attn_decode.cu ${ES_CUDA_C}
+    COMMAND ${ES_CUDA_MEASURE_A} -shared ${CMAKE_SOURCE_DIR}/bench/cuda_attn.cu ${ES_CUDA_KERNELS}/attn_decode.cu ${ES_CUDA_C}
             -o ${CMAKE_BINARY_DIR}/libbench_cuda_attn.so
     DEPENDS ${ES_CUDA_C} VERBATIM)
 endif()

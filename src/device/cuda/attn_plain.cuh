@@ -215,8 +215,8 @@ static __device__ void es_attn_plain_rows(const es_attn_args &a, const es_cuda_a
     for (int i = threadIdx.x; i < ES_ATTN_PLAIN_ROWS * a.head_dim; i += blockDim.x) {
         const int row = first + i / a.head_dim;
         if (row < piece.tokens * a.group)
-            es_attn_write(a, piece.kv_head, piece.first_row, row, i % a.head_dim, s.o[i],
-                          es_attn_inverse(s.l[i / a.head_dim]));
+            es_attn_write(a, piece.kv_head, piece.first_row, row, i % a.head_dim, s.o[i], es_attn_inverse(s.l[i / a.head_dim]),
+                          es_attn_gate(a, piece.kv_head, piece.first_row, row, i % a.head_dim));
     }
     __syncthreads();
 }

@@ -251,6 +251,13 @@ static int64_t choose_unit(int64_t cost, int32_t blocks)
     return unit;
 }
 
+/* What an item costs besides its partitions, in partitions: queries, and gates and results of many rows. A prompt's first
+ * items are short, and whoever got only such would be the last to finish. */
+static int64_t item_cost(const es_cuda_attn_shape *shape)
+{
+    return shape->row_tile > 8 ? 2 : 0;
+}
+
 size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans,
                                const int32_t *pages, int32_t blocks, int32_t unit, void *scratch, void *plan)
 {
@@ -261,13 +268,15 @@ size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_at
     es_plan_item *items = scratch;
     es_cuda_attn_piece piece;
     int32_t count = 0;
-    int64_t cost = 0;
+    int64_t cost = 0, partitions = 0;
     for (cursor c = {shape, span, spans, 0, 0, 0}; next_item(&c, &piece); count++) {
         items[count] = (es_plan_item){.before = cost, .partitions = piece.to, .weight = 1}; /* reading is what costs */
-        cost += piece.to;
+        cost += piece.to + item_cost(shape);
+        partitions += piece.to;
     }
     es_cuda_attn_plan *head = plan;
-    *head = (es_cuda_attn_plan){.blocks = blocks, .row_tile = shape->row_tile, .page = shape->page, .units = (int32_t)cost};
+    *head =
+        (es_cuda_attn_plan){.blocks = blocks, .row_tile = shape->row_tile, .page = shape->page, .units = (int32_t)partitions};
     writer w = {
         .head = head,
         .block = (es_cuda_attn_block *)(head + 1),
@@ -276,7 +285,7 @@ size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_at
     };
     w.more = (es_cuda_attn_piece *)(w.block + blocks);
     w.unit = unit < 0 ? -unit : unit;
-    if (w.unit == ES_CUDA_ATTN_AUTO) w.unit = choose_unit(cost, blocks);
+    if (w.unit == ES_CUDA_ATTN_AUTO) w.unit = choose_unit(partitions, blocks);
     for (;; w.unit *= 2) { /* coarser cuts make fewer nodes */
         w.splits = w.pieces = w.nodes = w.most = 0;
         memset(w.block, 0, (size_t)blocks * sizeof *w.block);

@@ -50,13 +50,22 @@ static __device__ __forceinline__ int64_t es_attn_query_row(const es_attn_args &
     return ((int64_t)(piece.first_row + row / a.group) * a.query_heads + piece.kv_head * a.group + row % a.group) * a.head_dim;
 }
 
+/* The gate of one channel, where there are gates. Whoever writes many channels asks for their gates first: a write could be to
+ * the memory of the next gate, as far as the compiler knows. */
+static __device__ __forceinline__ float es_attn_gate(const es_attn_args &a, int32_t kv_head, int32_t first_row, int row,
+                                                     int channel)
+{
+    const int64_t r = first_row + row / a.group, head = kv_head * a.group + row % a.group;
+    return a.gate ? a.gate[r * a.gate_stride + head * a.gate_head_stride + channel] : 0.0f;
+}
+
 /* Writes o / l · σ(gate) of one channel. */
 static __device__ __forceinline__ void es_attn_write(const es_attn_args &a, int32_t kv_head, int32_t first_row, int row,
-                                                     int channel, float o, float inverse)
+                                                     int channel, float o, float inverse, float gate)
 {
     const int64_t r = first_row + row / a.group, head = kv_head * a.group + row % a.group;
     float value = __fmul_rn(o, inverse);
-    if (a.gate) value = __fmul_rn(value, es_attn_sigmoid(a.gate[r * a.gate_stride + head * a.gate_head_stride + channel]));
+    if (a.gate) value = __fmul_rn(value, es_attn_sigmoid(gate));
     if (a.out) a.out[(r * a.query_heads + head) * a.head_dim + channel] = value;
     if (a.out16.data)
         *(__nv_bfloat16 *)(void *)es_shadow_at(a.out16, r, head * a.head_dim + channel) = __float2bfloat16_rn(value);
@@ -66,10 +75,13 @@ static __device__ __forceinline__ void es_attn_write(const es_attn_args &a, int3
 static __device__ __forceinline__ void es_attn_write_four(const es_attn_args &a, int32_t kv_head, int32_t first_row, int row,
                                                           int channel, float4 o, float inverse)
 {
-    es_attn_write(a, kv_head, first_row, row, channel, o.x, inverse);
-    es_attn_write(a, kv_head, first_row, row, channel + 1, o.y, inverse);
-    es_attn_write(a, kv_head, first_row, row, channel + 2, o.z, inverse);
-    es_attn_write(a, kv_head, first_row, row, channel + 3, o.w, inverse);
+    const float4 gate = make_float4(
+        es_attn_gate(a, kv_head, first_row, row, channel), es_attn_gate(a, kv_head, first_row, row, channel + 1),
+        es_attn_gate(a, kv_head, first_row, row, channel + 2), es_attn_gate(a, kv_head, first_row, row, channel + 3));
+    es_attn_write(a, kv_head, first_row, row, channel, o.x, inverse, gate.x);
+    es_attn_write(a, kv_head, first_row, row, channel + 1, o.y, inverse, gate.y);
+    es_attn_write(a, kv_head, first_row, row, channel + 2, o.z, inverse, gate.z);
+    es_attn_write(a, kv_head, first_row, row, channel + 3, o.w, inverse, gate.w);
 }
 
 /* Piece i of a block; false after the last one. */

@@ -13,6 +13,7 @@
 
 #include "device/cuda/attn_finish.cuh"
 #include "device/cuda/attn_pipe.cuh"
+#include "device/cuda/wgmma.cuh"
 
 #define ES_ATTN_P_STRIDE 272 /* bytes of a row of weights in shared memory: 128 bf16 and a shift by one bank in eight */
 
@@ -20,7 +21,10 @@
 template <int D_, int NT_, int WARPS_, bool BULK_, bool LOOSE_> struct es_attn_kind {
     static constexpr int D = D_, NT = NT_, WARPS = WARPS_;
     static constexpr bool BULK = BULK_, LOOSE = LOOSE_, PAIR = D <= 128 && NT == 1; /* PAIR: two blocks on a multiprocessor */
-    static constexpr int FOLDERS = WARPS * 32, PRODUCERS = BULK ? 32 : 128, THREADS = FOLDERS + PRODUCERS;
+    /* GIVES: many rows want more registers than a ninth warp leaves the others. The producer is a whole warpgroup then, three
+     * warps of it idle, and gives its registers to those that fold. */
+    static constexpr bool GIVES = BULK && NT > 1;
+    static constexpr int FOLDERS = WARPS * 32, PRODUCERS = BULK && !GIVES ? 32 : 128, THREADS = FOLDERS + PRODUCERS;
     static constexpr int MT = D / 16 / WARPS;              /* channels of a warp, in sixteens */
     static constexpr int KEYS = 8 / WARPS;                 /* keys of a warp, in sixteens */
     static constexpr int TILE = ES_CUDA_ATTN_TILE * D * 2; /* bytes */
@@ -514,6 +518,14 @@ static __device__ __forceinline__ void es_attn_write_item(const es_attn_args &a,
                                                           const es_attn_node<K> &node)
 {
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+    float gate[K::NT][4][K::MT];
+#pragma unroll
+    for (int i = 0; i < K::NT * 4 * K::MT; i++) {
+        const int nt = i / (4 * K::MT), j = i / K::MT % 4, row = nt * 8 + 2 * t + j % 2;
+        const int channel = (warp * K::MT + i % K::MT) * 16 + g + j / 2 * 8;
+        gate[nt][j][i % K::MT] =
+            row < piece.tokens * a.group ? es_attn_gate(a, piece.kv_head, piece.first_row, row, channel) : 0.0f;
+    }
 #pragma unroll
     for (int nt = 0; nt < K::NT; nt++)
 #pragma unroll
@@ -524,7 +536,7 @@ static __device__ __forceinline__ void es_attn_write_item(const es_attn_args &a,
 #pragma unroll
             for (int mt = 0; mt < K::MT; mt++)
                 es_attn_write(a, piece.kv_head, piece.first_row, row, (warp * K::MT + mt) * 16 + g + j / 2 * 8,
-                              node.o[mt][nt][j], inverse);
+                              node.o[mt][nt][j], inverse, gate[nt][j][mt]);
         }
 }
 
@@ -662,21 +674,28 @@ template <class K> static __device__ __forceinline__ void es_attn_run(const es_a
     __syncthreads();
     es_attn_ring ring = {0, stages, 0};
     if (threadIdx.x >= K::FOLDERS) {
+#if ES_HAS_WGMMA
+        if constexpr (K::GIVES) es_registers_fewer<40>();
+#endif
+        if (K::GIVES && threadIdx.x >= K::FOLDERS + 32) more = false;
         const uint64_t policy = es_policy_once(a.once);
         for (int i = 0; more; more = es_attn_piece_at(a, ++i, piece))
             if constexpr (K::BULK)
                 es_attn_produce_bulk<K>(a, piece, i == 0, carried, s, ring, policy);
             else
                 es_attn_produce_16<K>(a, piece, i == 0, carried, s, ring);
-        return;
+    } else {
+#if ES_HAS_WGMMA
+        if constexpr (K::GIVES) es_registers_more<232>();
+#endif
+        const int32_t *schedule = es_attn_schedule(a.plan);
+        int splits = 0;
+        for (int i = 0; more; more = es_attn_piece_at(a, ++i, piece)) es_attn_fold_piece<K>(a, piece, s, ring, memory, splits);
+        if (splits == 0) return;
+        splits = 0;
+        for (int i = 0; es_attn_piece_at(a, i, piece); i++)
+            if (piece.split >= 0) es_attn_finish_piece<K>(a, piece, s.split[splits++], schedule, memory);
     }
-    const int32_t *schedule = es_attn_schedule(a.plan);
-    int splits = 0;
-    for (int i = 0; more; more = es_attn_piece_at(a, ++i, piece)) es_attn_fold_piece<K>(a, piece, s, ring, memory, splits);
-    if (splits == 0) return;
-    splits = 0;
-    for (int i = 0; es_attn_piece_at(a, i, piece); i++)
-        if (piece.split >= 0) es_attn_finish_piece<K>(a, piece, s.split[splits++], schedule, memory);
 }
 
 template <class K>

@@ -362,6 +362,24 @@ static __device__ __forceinline__ void read_token(const chunk<PIECES> *c, int i,
     t->gates = *(const float2 *)(const void *)c->gates[i];
 }
 
+/* A row's two columns of the state: at once where there are both and rows begin at even places (of `columns` left, an even
+ * number is even in every row). */
+static __device__ __forceinline__ float2 state_pair(const float *at, bool there, int columns)
+{
+    if (there && columns > 1 && columns % 2 == 0) return *(const float2 *)(const void *)at;
+    return make_float2(there && columns > 0 ? at[0] : 0.0f, there && columns > 1 ? at[1] : 0.0f);
+}
+
+static __device__ __forceinline__ void keep_pair(float *at, bool there, int columns, float x, float y)
+{
+    if (there && columns > 1 && columns % 2 == 0) {
+        *(float2 *)(void *)at = make_float2(x, y);
+        return;
+    }
+    if (there && columns > 0) at[0] = x;
+    if (there && columns > 1) at[1] = y;
+}
+
 /* A part is 4·PIECES consecutive key channels; past the key dimension they are zero. */
 template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP) scan_kernel(es_cuda_batch b, scan p)
 {
@@ -390,14 +408,13 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
     w.earlier = make_float2(0, 0);
 #pragma unroll
     for (int j = 0; j < PIECES; j++) {
+        const float *from = state + (int64_t)(first + 4 * j) * dv;
+        const int keys = span.start != 0 ? dk - first - 4 * j : 0, columns = dv - column;
+        const float2 r0 = state_pair(from, keys > 0, columns), r1 = state_pair(from + dv, keys > 1, columns);
+        const float2 r2 = state_pair(from + 2 * dv, keys > 2, columns), r3 = state_pair(from + 3 * dv, keys > 3, columns);
+        w.S[0][j] = make_float4(r0.x, r1.x, r2.x, r3.x);
+        w.S[1][j] = make_float4(r0.y, r1.y, r2.y, r3.y);
         w.q[j] = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float *from = state + (int64_t)(first + 4 * j) * dv + i;
-            const int there = column + i < dv && span.start != 0 ? dk - first - 4 * j : 0;
-            w.S[i][j] = make_float4(there > 0 ? from[0] : 0.0f, there > 1 ? from[dv] : 0.0f, there > 2 ? from[2 * dv] : 0.0f,
-                                    there > 3 ? from[3 * dv] : 0.0f);
-        }
     }
     out -= 2 * out_stride;
     for (int t0 = 0; t0 < span.rows; t0 += AHEAD) {
@@ -429,16 +446,14 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
     if (puts && span.rows > 1) *out = before;
     if (puts) out[out_stride] = last;
 #pragma unroll
-    for (int j = 0; j < PIECES; j++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float *to = state + (int64_t)(first + 4 * j) * dv + i;
-            const int there = column + i < dv ? dk - first - 4 * j : 0;
-            if (there > 0) to[0] = w.S[i][j].x;
-            if (there > 1) to[dv] = w.S[i][j].y;
-            if (there > 2) to[2 * dv] = w.S[i][j].z;
-            if (there > 3) to[3 * dv] = w.S[i][j].w;
-        }
+    for (int j = 0; j < PIECES; j++) {
+        float *to = state + (int64_t)(first + 4 * j) * dv;
+        const int keys = dk - first - 4 * j, columns = dv - column;
+        keep_pair(to, keys > 0, columns, w.S[0][j].x, w.S[1][j].x);
+        keep_pair(to + dv, keys > 1, columns, w.S[0][j].y, w.S[1][j].y);
+        keep_pair(to + 2 * dv, keys > 2, columns, w.S[0][j].z, w.S[1][j].z);
+        keep_pair(to + 3 * dv, keys > 3, columns, w.S[0][j].w, w.S[1][j].w);
+    }
 }
 
 /* Key dimensions up to 32, 128 and 256. The number of pieces decides the order of the sums: it depends on the dimension alone.

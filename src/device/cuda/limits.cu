@@ -42,9 +42,9 @@ static __global__ void __launch_bounds__(256) matrix_kernel(uint32_t *out)
 #endif
 }
 
-/* The same of wgmma: two warpgroups with weights in registers and 192 tokens in shared memory, all random: zeros would run
- * faster than any model does. */
-enum { WIDE_THREADS = 256, WIDE_STEPS = 1024, WIDE_BYTES = 192 * 128 };
+/* The same of wgmma: two warpgroups with weights in registers and 192 tokens in shared memory, all random, for some
+ * milliseconds: on zeros, or before the card slows down under the load, it would be faster than any model can be. */
+enum { WIDE_THREADS = 256, WIDE_STEPS = 16384, WIDE_BYTES = 192 * 128 };
 static __global__ void __launch_bounds__(WIDE_THREADS, 1) matrix_wide_kernel(uint32_t *out)
 {
 #if ES_HAS_WGMMA
