@@ -61,11 +61,11 @@ static es_status build_tokenizer(es_model *model, es_token_source *tokens, int64
         .merge_count = (size_t)merge_count, .bos = token_of(gguf, "tokenizer.ggml.bos_token_id"),
         .eos = token_of(gguf, "tokenizer.ggml.eos_token_id"),
     };
-    es_gguf_string pre = {"default", 7};
+    es_gguf_string pre = {NULL, 0};
     char name[64];
-    es_gguf_text(gguf, "tokenizer.ggml.pre", &pre);
-    snprintf(name, sizeof name, "%.*s", (int)(pre.bytes < sizeof name ? pre.bytes : sizeof name - 1), pre.data);
-    ES_TRY(es_split_from_gguf(name, &source.split));
+    const bool named = es_gguf_text(gguf, "tokenizer.ggml.pre", &pre);
+    snprintf(name, sizeof name, "%.*s", (int)(pre.bytes < sizeof name ? pre.bytes : sizeof name - 1), named ? pre.data : "");
+    ES_TRY(es_split_from_gguf(named ? name : NULL, &source.split));
     source.ignore_merges = source.split == ES_SPLIT_LLAMA3;
     source.nfc = source.split == ES_SPLIT_QWEN2 || source.split == ES_SPLIT_QWEN35;
     source.add_bos = source.split == ES_SPLIT_LLAMA3; /* unless the file says otherwise */

@@ -12,6 +12,14 @@
 #define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
+/* What llama.cpp does where a file says "default": four patterns, each of which cuts the pieces that the one before it left. In one:
+ * between runs of marks GPT-2's pattern, which sees each of these runs as an end, without contractions (an apostrophe is a mark); then
+ * numbers stand alone, and lose three ASCII digits at a time. Source: llama.cpp's src/llama-vocab.cpp, llm_tokenizer_bpe. */
+#define MARKS "\\p{P}$+<=>^~|"
+#define DEFAULT_PATTERN                                                                                                       \
+    "[" MARKS "]+|\\s+(?=[" MARKS "])| ?\\p{L}+| (?=\\p{N})|[0-9]{3}|(?:(?![0-9]{3})\\p{N})+| ?[^\\s\\p{L}\\p{N}" MARKS "]+" \
+    "|\\s+(?!\\S)|\\s+"
+
 #define QWEN35_WORDS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
 #define WORDS(digits) "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
 
@@ -24,9 +32,10 @@ static const struct {
     [ES_SPLIT_LLAMA3] = {CONTRACTIONS WORDS("{1,3}") SPACES, es_split_llama3},
     [ES_SPLIT_QWEN2] = {CONTRACTIONS WORDS("") SPACES, es_split_qwen2},
     [ES_SPLIT_QWEN35] = {CONTRACTIONS QWEN35_WORDS SPACES, es_split_qwen35},
+    [ES_SPLIT_DEFAULT] = {DEFAULT_PATTERN, NULL}, /* too rare to be written by hand */
 };
 
-/* GGUF's names for the same five ways of cutting: one name per family of models, so several mean one pattern. */
+/* GGUF's names for these ways of cutting: one name per family of models, so several mean one pattern. */
 static const struct {
     const char *pre;
     es_split split;
@@ -37,7 +46,7 @@ static const struct {
     {"llama3", ES_SPLIT_LLAMA3},    {"llama-v3", ES_SPLIT_LLAMA3}, {"falcon3", ES_SPLIT_LLAMA3},
     {"smaug-bpe", ES_SPLIT_LLAMA3}, {"qwen2", ES_SPLIT_QWEN2},   {"deepseek-r1-qwen", ES_SPLIT_QWEN2},
     {"megrez", ES_SPLIT_QWEN2},     {"stablelm2", ES_SPLIT_QWEN2}, {"kormo", ES_SPLIT_QWEN2},
-    {"qwen35", ES_SPLIT_QWEN35},
+    {"qwen35", ES_SPLIT_QWEN35},    {"default", ES_SPLIT_DEFAULT},
 };
 
 static const size_t gguf_name_count = sizeof gguf_names / sizeof *gguf_names;
@@ -55,12 +64,12 @@ es_status es_split_from_gguf(const char *pre, es_split *split)
     }
     const char *names = list.data && !list.failed ? list.data : "";
     es_status status;
-    if (!pre || strcmp(pre, "default") == 0)
+    if (!pre)
         /* Such files were made before the key existed; whatever is guessed for them, some words come out cut wrongly. */
         status = es_fail(ES_UNSUPPORTED,
-                         "the file does not say how its tokenizer cuts words (tokenizer.ggml.pre is %s); convert "
+                         "the file does not say how its tokenizer cuts words (tokenizer.ggml.pre is missing); convert "
                          "the model again with a current converter (known: %s)",
-                         pre ? "\"default\"" : "missing", names);
+                         names);
     else
         status = es_fail(ES_UNSUPPORTED, "tokenizer.ggml.pre is \"%.100s\", which is not supported; known are %s", pre, names);
     es_text_free(&list);
@@ -87,7 +96,7 @@ es_status es_splitter_open(es_split kind, const char *pattern, const char *where
     if ((size_t)kind >= sizeof known / sizeof *known)
         return es_fail(ES_INVALID, "%s: %d names no way of cutting words", where, (int)kind);
     splitter->next = known[kind].next;
-    return ES_OK;
+    return splitter->next ? ES_OK : es_split_regex_open(known[kind].pattern, where, splitter);
 }
 
 void es_splitter_close(es_splitter *splitter)

@@ -43,7 +43,7 @@ es_status es_split_next(es_split_run *run);
 void es_split_stop(es_split_run *run);
 
 /** The regular expression of a known kind, as tokenizer.json files spell it; NULL for ES_SPLIT_REGEX. For ES_SPLIT_SMOLLM it
- *  is the pattern used after single digits are set apart. */
+ *  is the pattern used after single digits are set apart; for ES_SPLIT_DEFAULT no such file has it. */
 const char *es_split_pattern(es_split kind);
 /** The known kind with exactly this pattern (never ES_SPLIT_SMOLLM), else ES_SPLIT_REGEX. */
 es_split es_split_from_pattern(const char *pattern);

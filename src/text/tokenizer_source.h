@@ -14,6 +14,7 @@ typedef enum es_split {
     ES_SPLIT_LLAMA3,  /**< Llama 3's pattern (GGUF "llama-bpe", "llama3"): digits in threes */
     ES_SPLIT_QWEN2,   /**< GGUF "qwen2", "deepseek-r1-qwen": single digits */
     ES_SPLIT_QWEN35,  /**< GGUF "qwen35": qwen2's, with \p{M} in words */
+    ES_SPLIT_DEFAULT, /**< GGUF "default": punctuation, then GPT-2's pattern, then numbers, then digits in threes */
     ES_SPLIT_REGEX,   /**< any other pattern, matched by PCRE2 (tokenizer.json only) */
 } es_split;
 

@@ -198,17 +198,16 @@ def byte_characters():
     return out
 
 
-def add_tokenizer(w, config, whole_characters):
+def add_tokenizer(w, config, whole_characters, pre="qwen2", letters="abcdefghijklmnop"):
     """A byte vocabulary, then pairs of letters: enough for a loader that insists on a tokenizer. With `whole_characters` no
     token is part of a UTF-8 sequence, for servers that hold back such tokens together with their probabilities."""
-    letters = "abcdefghijklmnop"
-    pairs = [(a, b) for a in letters for b in letters]
     first = byte_characters()
+    pairs = [(first[ord(a)], first[ord(b)]) for a in letters for b in letters]
     if whole_characters:
         first = first[:128] + [f"<byte{i}>" for i in range(128, 256)]
     tokens = (first + [a + b for a, b in pairs] + [f"<unused{i}>" for i in range(config["vocab_size"])])
     w.add_tokenizer_model("gpt2")
-    w.add_tokenizer_pre("qwen2")
+    w.add_tokenizer_pre(pre)
     w.add_token_list(tokens[: config["vocab_size"]])
     w.add_token_types([int(gguf.TokenType.NORMAL)] * config["vocab_size"])
     w.add_token_merges([f"{a} {b}" for a, b in pairs])
@@ -222,8 +221,8 @@ def stays_float32(name, array):
     return (array.ndim == 1 or name.endswith("norm.weight") or "ffn_gate_inp" in name or "ssm_conv1d" in name)
 
 
-def write_gguf(folder, out, dtype="F32", whole_characters=False, decoded=False, pooling=None):
-    """`pooling` ("LAST", ...) makes it a model for embeddings, whose tokenizer ends a text with EOS. With `decoded` the weights are rounded as the type does, and written as the float32 numbers that a reader decodes."""
+def write_gguf(folder, out, dtype="F32", whole_characters=False, decoded=False, pooling=None, **tokenizer):
+    """`tokenizer`: pre and letters of add_tokenizer(). `pooling` ("LAST", ...) makes it a model for embeddings, whose tokenizer ends a text with EOS. With `decoded` the weights are rounded as the type does, and written as the float32 numbers that a reader decodes."""
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     config = {**config, **config.get("text_config", {})}
@@ -235,7 +234,7 @@ def write_gguf(folder, out, dtype="F32", whole_characters=False, decoded=False, 
     w.add_name("oracle " + config["model_type"])
     w.add_file_type(int(gguf.LlamaFileType["ALL_F32" if dtype == "F32" else f"MOSTLY_{dtype}"]))
     add_keys(w, architecture, config)
-    add_tokenizer(w, config, whole_characters)
+    add_tokenizer(w, config, whole_characters, **tokenizer)
     if pooling:
         w.add_pooling_type(gguf.PoolingType[pooling])
         w.add_add_eos_token(True)

@@ -1,9 +1,12 @@
 """The oracle models written as GGUF give the reference's answers in llama.cpp: that shows that oracle_gguf.py makes what the
 public converter makes. Teacher-forced over the 65-token prompt: top-1 equal wherever the reference's margin exceeds 0.01, and
 log-probabilities close (float32 weights and KV)."""
+import json
 import os
+import random
 import sys
 import tempfile
+import urllib.request
 
 try:
     import gguf                                         # noqa: F401  oracle_gguf needs it
@@ -13,6 +16,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+import serving
 from oracle_gguf import read_safetensors, write_gguf
 
 DATA = os.path.join(os.environ["ES_SOURCE"], "tests", "data", "oracle")
@@ -57,9 +61,29 @@ def check_family(family, folder):
     return good
 
 
+def tokens(url, text):
+    request = urllib.request.Request(url + "/tokenize", json.dumps({"content": text}).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        return json.load(reply)["tokens"]
+
+
+def check_default_split(folder):
+    """Where tokenizer.ggml.pre is "default" both cut words alike. Any two of some characters that mean something to it are a token,
+    so that each cut shows."""
+    path = os.path.join(folder, "default.gguf")
+    letters = "abs12 .'$(\n\t_~^|"
+    write_gguf(os.path.join(DATA, "llama"), path, pre="default", letters=letters)
+    server, draw = start(path), random.Random(5)
+    texts = ["".join(draw.choice(letters) for _ in range(draw.randint(1, 24))) for _ in range(300)]
+    with serving.real_server(path, "--ctx", "256") as ours:
+        differ = [text for text in texts if tokens(server.listening_address, text) != tokens(ours.url, text)]
+    print(f"{'FAILED' if differ else 'ok    '} default split: {len(differ)} of {len(texts)} texts differ {differ[:3]}", flush=True)
+    return not differ
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        results = [check_family(family, folder) for family in FAMILIES]
+        results = [check_family(family, folder) for family in FAMILIES] + [check_default_split(folder)]
     return 0 if all(results) else 1
 
 

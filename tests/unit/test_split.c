@@ -37,16 +37,40 @@ static void cut(const es_splitter *splitter, const char *text, size_t bytes, siz
     es_split_stop(&run);
 }
 
-/* SmolLM's two steps, one after the other: digits are set apart, then the pattern sees what lies between as
- * texts of its own. */
-static void cut_digits_first(const es_splitter *digits, const es_splitter *splitter, const char *text, size_t bytes, cuts *out)
+enum { STEPS_MAX = 4 };
+
+/* Several steps, one after the other: each sees what the one before it has cut as texts of their own. */
+static void cut_in_steps(const es_splitter *steps, int count, const char *text, size_t bytes, cuts *out)
 {
     static cuts pieces;
-    pieces.count = 0;
-    cut(digits, text, bytes, 0, &pieces);
-    size_t begin = 0;
-    for (size_t i = 0; i < pieces.count; begin = pieces.end[i++])
-        cut(splitter, text + begin, pieces.end[i] - begin, begin, out);
+    out->end[0] = bytes;
+    out->count = 1;
+    for (int i = 0; i < count; i++) {
+        pieces = *out;
+        out->count = 0;
+        size_t begin = 0;
+        for (size_t k = 0; k < pieces.count; begin = pieces.end[k++])
+            cut(&steps[i], text + begin, pieces.end[k] - begin, begin, out);
+    }
+}
+
+/* The steps of a kind as regular expressions. SmolLM sets digits apart before GPT-2's pattern; what llama.cpp calls its default
+ * takes four patterns in turn. */
+static int open_steps(es_split kind, es_splitter *steps)
+{
+    static const char *const more[][STEPS_MAX] = {
+        [ES_SPLIT_SMOLLM] = {"\\p{N}", "G"},
+        [ES_SPLIT_DEFAULT] = {"[\\p{P}\\$\\+<=>\\^~\\|]+", "G", "\\p{N}+", "[0-9][0-9][0-9]"},
+    };
+    int count = 0;
+    const bool several = kind == ES_SPLIT_SMOLLM || kind == ES_SPLIT_DEFAULT;
+    for (; several && count < STEPS_MAX && more[kind][count]; count++) {
+        const char *pattern = more[kind][count][0] == 'G' ? es_split_pattern(ES_SPLIT_GPT2) : more[kind][count];
+        assert_int_equal(es_splitter_open(ES_SPLIT_REGEX, pattern, "test", &steps[count]), ES_OK);
+    }
+    if (several) return count;
+    assert_int_equal(es_splitter_open(ES_SPLIT_REGEX, es_split_pattern(kind), "test", steps), ES_OK);
+    return 1;
 }
 
 /* Characters of every class, the ones with a role in a pattern more often. */
@@ -64,12 +88,11 @@ static unsigned random_character(uint64_t seed, uint64_t position)
 
 static void compare(es_split kind, int texts)
 {
-    es_splitter ours = {0}, theirs = {0}, digits = {0};
+    es_splitter ours = {0}, steps[STEPS_MAX] = {{0}};
     assert_int_equal(es_splitter_open(kind, NULL, "test", &ours), ES_OK);
-    assert_int_equal(es_splitter_open(ES_SPLIT_REGEX, es_split_pattern(kind), "test", &theirs), ES_OK);
-    assert_int_equal(es_splitter_open(ES_SPLIT_REGEX, "\\p{N}", "test", &digits), ES_OK);
-    assert_null(ours.regex);
-    assert_non_null(theirs.regex);
+    const int count = open_steps(kind, steps);
+    assert_true((ours.regex == NULL) == (kind != ES_SPLIT_DEFAULT));
+    assert_non_null(steps[0].regex);
 
     es_text text = {0};
     for (int i = 0; i < texts; i++) {
@@ -85,10 +108,7 @@ static void compare(es_split kind, int texts)
         static cuts a, b;
         a.count = b.count = 0;
         cut(&ours, text.data, text.bytes, 0, &a);
-        if (kind == ES_SPLIT_SMOLLM)
-            cut_digits_first(&digits, &theirs, text.data, text.bytes, &b);
-        else
-            cut(&theirs, text.data, text.bytes, 0, &b);
+        cut_in_steps(steps, count, text.data, text.bytes, &b);
         if (a.count != b.count || memcmp(a.end, b.end, a.count * sizeof *a.end) != 0) {
             for (size_t k = 0; k < text.bytes; k++) print_error("%02x ", (unsigned char)text.data[k]);
             print_error("\nours: ");
@@ -100,11 +120,10 @@ static void compare(es_split kind, int texts)
     }
     es_text_free(&text);
     es_splitter_close(&ours);
-    es_splitter_close(&theirs);
-    es_splitter_close(&digits);
+    for (int i = 0; i < count; i++) es_splitter_close(&steps[i]);
 }
 
-static void hand_written_splitters_equal_their_patterns(void **state)
+static void splitters_equal_their_patterns(void **state)
 {
     (void)state;
     for (int kind = ES_SPLIT_GPT2; kind < ES_SPLIT_REGEX; kind++) compare((es_split)kind, 40000);
@@ -241,7 +260,8 @@ static void gguf_names_are_known_or_listed(void **state)
         {"llama3",           ES_SPLIT_LLAMA3},
         {"qwen2",            ES_SPLIT_QWEN2 },
         {"deepseek-r1-qwen", ES_SPLIT_QWEN2 },
-        {"qwen35",           ES_SPLIT_QWEN35}
+        {"qwen35",           ES_SPLIT_QWEN35},
+        {"default",          ES_SPLIT_DEFAULT}
     };
     es_split split;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -252,7 +272,6 @@ static void gguf_names_are_known_or_listed(void **state)
     assert_int_equal(es_split_from_gguf("tekken", &split), ES_UNSUPPORTED);
     assert_non_null(strstr(es_error_message(), "\"tekken\""));
     assert_non_null(strstr(es_error_message(), "qwen35"));
-    assert_int_equal(es_split_from_gguf("default", &split), ES_UNSUPPORTED);
     assert_int_equal(es_split_from_gguf(NULL, &split), ES_UNSUPPORTED);
     assert_non_null(strstr(es_error_message(), "missing"));
 }
@@ -260,7 +279,7 @@ static void gguf_names_are_known_or_listed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hand_written_splitters_equal_their_patterns),
+        cmocka_unit_test(splitters_equal_their_patterns),
         cmocka_unit_test(classes_agree_on_every_character),
         cmocka_unit_test(patterns_are_recognised_by_their_text),
         cmocka_unit_test(words_are_the_matches_and_what_lies_between),
