@@ -45,6 +45,16 @@ static const known_keyword keywords[] = {
     {"allOf",                KNOWN,      0             },
     {"anyOf",                KNOWN,      0             },
     {"oneOf",                KNOWN,      0             },
+    {"not",                  KNOWN,      0             },
+    {"if",                   KNOWN,      0             },
+    {"then",                 KNOWN,      0             },
+    {"else",                 KNOWN,      0             },
+    {"dependentRequired",    KNOWN,      ES_TYPE_OBJECT},
+    {"dependentSchemas",     KNOWN,      ES_TYPE_OBJECT},
+    {"dependencies",         KNOWN,      ES_TYPE_OBJECT},
+    {"contains",             KNOWN,      ES_TYPE_ARRAY },
+    {"minContains",          KNOWN,      ES_TYPE_ARRAY },
+    {"maxContains",          KNOWN,      ES_TYPE_ARRAY },
     {"properties",           KNOWN,      ES_TYPE_OBJECT},
     {"required",             KNOWN,      ES_TYPE_OBJECT},
     {"additionalProperties", KNOWN,      ES_TYPE_OBJECT},
@@ -129,6 +139,14 @@ bool es_schema_is_annotation(const char *name)
     return strncmp(name, "x-", 2) == 0 || (known && known->kind == ANNOTATION) || strcmp(name, "$id") == 0;
 }
 
+/* Whether a list of ruled out values was made here. */
+static bool is_own_list(const es_schema_run *run, const json_t *values)
+{
+    for (size_t i = 0; i < json_array_size(run->unlisted); i++)
+        if (json_array_get(run->unlisted, i) == values) return true;
+    return false;
+}
+
 es_status es_schema_check_keywords(es_schema_run *run, const json_t *schema)
 {
     const char *name;
@@ -137,6 +155,7 @@ es_status es_schema_check_keywords(es_schema_run *run, const json_t *schema)
     {
         const bool is_root_id = strcmp(name, "$id") == 0 && schema == run->root;
         if (is_root_id || strncmp(name, "x-", 2) == 0 || find_keyword(name)) continue;
+        if (strcmp(name, es_schema_unlisted) == 0 && is_own_list(run, value)) continue;
         return es_schema_refuse(run, name, strcmp(name, "$id") == 0 ? "except at the root" : NULL);
     }
     return ES_OK;
@@ -340,8 +359,9 @@ static es_status put_body(es_schema_run *run, const json_t *schema, es_text *bod
     if (json_object_get(schema, "anyOf") && stands_alone(schema, "anyOf"))
         return put_choice(run, json_object_get(schema, "anyOf"), "anyOf", body);
     if (json_object_get(schema, "oneOf") && stands_alone(schema, "oneOf")) {
-        ES_TRY(es_schema_check_one_of(run, json_object_get(schema, "oneOf")));
-        return put_choice(run, json_object_get(schema, "oneOf"), "oneOf", body);
+        json_t *alternatives;
+        ES_TRY(es_schema_one_of(run, json_object_get(schema, "oneOf"), &alternatives));
+        return put_choice(run, alternatives, "oneOf", body);
     }
     return put_flattened(run, schema, body);
 }
@@ -371,16 +391,18 @@ es_status es_schema_put(es_schema_run *run, const json_t *schema, es_text *body)
 
 es_status es_grammar_add_schema(es_text *gbnf, const char *name, const char *where, const json_t *schema)
 {
-    es_schema_run run = {.out = gbnf, .name = name, .root = schema, .rules = json_object(), .kept = json_array()};
+    es_schema_run run = {
+        .out = gbnf, .name = name, .root = schema, .rules = json_object(), .kept = json_array(), .unlisted = json_array()};
     es_text nobody = {0};
     es_text_puts(&run.path, where);
     es_status status =
-        run.rules && run.kept ? es_schema_put(&run, schema, &nobody) : es_fail(ES_NO_MEMORY, "no memory for a schema");
+        run.rules && run.kept && run.unlisted ? es_schema_put(&run, schema, &nobody) : es_fail(ES_NO_MEMORY, "no memory for a schema");
     if (status == ES_OK && gbnf->failed) status = es_fail(ES_NO_MEMORY, "no memory for the rules of a schema");
     es_text_free(&nobody);
     es_text_free(&run.path);
     json_decref(run.rules);
     json_decref(run.kept);
+    json_decref(run.unlisted);
     return status;
 }
 

@@ -16,7 +16,7 @@ static es_schema_holds when(bool holds)
     return holds ? ES_HOLDS_YES : ES_HOLDS_NO;
 }
 
-static unsigned type_of(const json_t *value)
+unsigned es_schema_type_of(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT: return ES_TYPE_OBJECT;
@@ -135,7 +135,10 @@ static es_schema_holds combined_hold(es_schema_run *run, const json_t *value, co
         const es_schema_holds one = es_schema_value_holds(run, value, json_array_get(any, i));
         if (one != ES_HOLDS_NO) some = one;
     }
-    return both(both(holds, some), json_object_get(schema, "oneOf") ? ES_HOLDS_UNKNOWN : ES_HOLDS_YES);
+    static const char *const unknown[] = {"oneOf", "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "contains"};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        if (json_object_get(schema, unknown[i])) some = both(some, ES_HOLDS_UNKNOWN);
+    return both(holds, some);
 }
 
 es_schema_holds es_schema_value_holds(es_schema_run *run, const json_t *value, const json_t *schema)
@@ -146,12 +149,14 @@ es_schema_holds es_schema_value_holds(es_schema_run *run, const json_t *value, c
     if (json_object_get(schema, "type")) {
         unsigned types;
         if (es_schema_types(run, schema, &types) != ES_OK) return ES_HOLDS_UNKNOWN;
-        if (!(types & type_of(value))) return ES_HOLDS_NO;
+        if (!(types & es_schema_type_of(value))) return ES_HOLDS_NO;
     }
     run->depth++;
     es_schema_holds holds = own_type_holds(run, value, schema);
     if (json_object_get(schema, "enum")) holds = both(holds, listed(value, json_object_get(schema, "enum")));
     if (json_object_get(schema, "const")) holds = both(holds, when(is_equal(value, json_object_get(schema, "const"))));
+    if (json_object_get(schema, es_schema_unlisted))
+        holds = both(holds, when(listed(value, json_object_get(schema, es_schema_unlisted)) == ES_HOLDS_NO));
     holds = both(holds, combined_hold(run, value, schema));
     run->depth--;
     return holds;

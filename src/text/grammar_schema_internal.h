@@ -32,6 +32,7 @@ typedef struct es_schema_run {
     es_text path;  /* where we are, for messages */
     json_t *rules; /* address of a schema in hexadecimal → number of its rule */
     json_t *kept;  /* merged schemas: their addresses stay theirs */
+    json_t *unlisted; /* the lists that es_schema_unlisted may name: others come from outside */
     int rule_count, steps, depth;
 } es_schema_run;
 
@@ -64,10 +65,25 @@ es_status es_schema_types(es_schema_run *run, const json_t *schema, unsigned *ty
 
 /* The schema as a choice between plain ones, borrowed (they are kept by the run), appended to `list` (a JSON array). */
 es_status es_schema_flatten(es_schema_run *run, const json_t *schema, json_t *list);
-/* Refuses a oneOf of which a text could follow two. */
-es_status es_schema_check_one_of(es_schema_run *run, const json_t *one_of);
+/* Alternatives of which a text follows one only, for a oneOf: its own where no two can hold at once, else without what the others
+ * allow. Refused where nothing would be left of one. Borrowed. */
+es_status es_schema_one_of(es_schema_run *run, json_t *one_of, json_t **alternatives);
+
+/* grammar_schema_not.c */
+
+/* A plain schema's values are none of this list's: where "not" rules values out. A schema that comes in with it is refused. */
+#define es_schema_unlisted "\x01unlisted"
+/* Append schemas each of which no value follows that follows `schema`; perhaps none, and perhaps not all there are. */
+es_status es_schema_complement(es_schema_run *run, const json_t *schema, json_t *list);
+/* Append what not, if, dependencies and contains say: a list of alternatives for each of them, of which one must hold. */
+es_status es_schema_choices(es_schema_run *run, const json_t *schema, json_t *choices);
+/* The part of a schema whose values follow none of `others`, or of it what can be told; *left: there is some. */
+es_status es_schema_exclude(es_schema_run *run, const json_t *schema, const json_t *others, json_t **narrowed, bool *left);
 
 /* grammar_schema_check.c */
+
+/* One of ES_TYPE_*; a number that is whole is an integer. */
+unsigned es_schema_type_of(const json_t *value);
 typedef enum es_schema_holds { ES_HOLDS_NO, ES_HOLDS_YES, ES_HOLDS_UNKNOWN } es_schema_holds;
 /* Does a value follow a schema? UNKNOWN where that needs a pattern or the like. */
 es_schema_holds es_schema_value_holds(es_schema_run *run, const json_t *value, const json_t *schema);
@@ -80,6 +96,8 @@ es_status es_schema_array(es_schema_run *run, const json_t *schema, es_text *bod
 /* grammar_schema_object.c: items out of `values`, each at most once. */
 es_status es_schema_unique_array(es_schema_run *run, const json_t *values, int64_t min, int64_t max, es_text *body);
 es_status es_schema_object(es_schema_run *run, const json_t *schema, es_text *body);
+/* grammar_schema_object.c: a string without escapes that is none of `values`. */
+es_status es_schema_other_string(es_schema_run *run, const json_t *values, es_text *body);
 
 /* A keyword that is a whole number of at least 0. *value stays when it is absent. */
 es_status es_schema_count(es_schema_run *run, const json_t *schema, const char *keyword, int64_t *value);

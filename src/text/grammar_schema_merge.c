@@ -90,7 +90,7 @@ static es_status merge_keyword(es_schema_run *run, const char *name, json_t *a, 
         return merge_types(run, a, b, value);
     else if (strcmp(name, "enum") == 0)
         return merge_enums(a, b, value);
-    else if (strcmp(name, "required") == 0)
+    else if (strcmp(name, "required") == 0 || strcmp(name, es_schema_unlisted) == 0)
         return merge_required(a, b, value);
     else if (strcmp(name, "uniqueItems") == 0)
         *value = json_true();
@@ -257,7 +257,9 @@ static es_status plain_part(es_schema_run *run, const json_t *schema, json_t **p
     if (!copy) return no_memory();
     json_object_foreach((json_t *)schema, name, value)
     {
-        static const char *const others[] = {"$ref", "allOf", "anyOf", "oneOf", "const", "nullable", NULL};
+        static const char *const others[] = {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentRequired",
+                                             "dependentSchemas", "dependencies", "contains", "minContains", "maxContains", "const",
+                                             "nullable", NULL};
         if (names_keyword(name, others) || es_schema_is_annotation(name)) continue;
         if (json_object_set(copy, name, value) != 0) return no_memory();
     }
@@ -305,9 +307,13 @@ static es_status flatten_object(es_schema_run *run, const json_t *schema, json_t
         es_schema_leave(run, mark);
     }
     if (json_object_get(schema, "anyOf")) ES_TRY(cross_choice(run, list, json_object_get(schema, "anyOf"), "anyOf"));
+    json_t *choices = es_schema_keep(run, json_array()), *alternatives;
+    if (!choices) return no_memory();
+    ES_TRY(es_schema_choices(run, schema, choices));
+    for (size_t i = 0; i < json_array_size(choices); i++) ES_TRY(cross_choice(run, list, json_array_get(choices, i), "not"));
     if (!json_object_get(schema, "oneOf")) return ES_OK;
-    ES_TRY(es_schema_check_one_of(run, json_object_get(schema, "oneOf")));
-    return cross_choice(run, list, json_object_get(schema, "oneOf"), "oneOf");
+    ES_TRY(es_schema_one_of(run, json_object_get(schema, "oneOf"), &alternatives));
+    return cross_choice(run, list, alternatives, "oneOf");
 }
 
 es_status es_schema_flatten(es_schema_run *run, const json_t *schema, json_t *out)
@@ -427,18 +433,36 @@ static es_status differ(es_schema_run *run, const json_t *a, const json_t *b, in
     return status;
 }
 
-es_status es_schema_check_one_of(es_schema_run *run, const json_t *one_of)
+/* The alternatives that could hold together with number `at`. */
+static es_status find_rivals(es_schema_run *run, const json_t *one_of, size_t at, json_t *rivals)
+{
+    for (size_t k = 0; k < json_array_size(one_of); k++) {
+        bool apart = true;
+        if (k == at) continue;
+        ES_TRY(differ(run, json_array_get(one_of, at), json_array_get(one_of, k), 4, &apart));
+        if (!apart && json_array_append(rivals, json_array_get(one_of, k)) != 0) return no_memory();
+    }
+    return ES_OK;
+}
+
+es_status es_schema_one_of(es_schema_run *run, json_t *one_of, json_t **alternatives)
 {
     const size_t count = json_array_size(one_of);
+    *alternatives = es_schema_keep(run, json_array());
+    if (!*alternatives) return no_memory();
+    if (count == 0) return es_schema_invalid(run, "oneOf", "must be a list of at least one schema");
     if (count > ES_SCHEMA_ALTERNATIVES_MAX) return es_schema_invalid(run, "oneOf", "has too many alternatives");
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = i + 1; k < count; k++) {
-            bool apart;
-            ES_TRY(differ(run, json_array_get(one_of, i), json_array_get(one_of, k), 4, &apart));
-            if (!apart)
-                return es_schema_refuse(run, "oneOf",
-                                        "two of its alternatives may hold at once (use anyOf, or give them a "
-                                        "required property with different values)");
-        }
+    for (size_t i = 0; i < count; i++) {
+        json_t *rivals = es_schema_keep(run, json_array()), *narrowed = json_array_get(one_of, i);
+        bool left = true;
+        if (!rivals) return no_memory();
+        ES_TRY(find_rivals(run, one_of, i, rivals));
+        if (json_array_size(rivals)) ES_TRY(es_schema_exclude(run, narrowed, rivals, &narrowed, &left));
+        if (!left)
+            return es_schema_refuse(run, "oneOf",
+                                    "two of its alternatives may hold at once (use anyOf, or give them a "
+                                    "required property with different values)");
+        if (json_array_append(*alternatives, narrowed) != 0) return no_memory();
+    }
     return ES_OK;
 }

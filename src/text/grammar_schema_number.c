@@ -186,7 +186,7 @@ static es_status put_endless_multiples(es_schema_run *run, const bounds *b, int6
     return status;
 }
 
-static es_status put_whole(es_schema_run *run, const json_t *schema, const bounds *b, es_text *body)
+static es_status put_whole(es_schema_run *run, const json_t *schema, const bounds *b, bool integer, es_text *body)
 {
     const json_t *step = json_object_get(schema, "multipleOf");
     double low = ceil(b->low), high = floor(b->high);
@@ -203,9 +203,12 @@ static es_status put_whole(es_schema_run *run, const json_t *schema, const bound
     const double each = json_is_number(step) ? json_number_value(step) : 0;
     if (!(each > 0)) return es_schema_invalid(run, "multipleOf", "must be a number above 0");
     if (each != floor(each) || each > MOST_INTEGER) {
-        const double inverse = 1 / each; /* whole numbers are multiples of 0.5, 0.25, 0.125 */
-        if (inverse != floor(inverse) || inverse > 1024 || ((int64_t)inverse & ((int64_t)inverse - 1)))
-            return es_schema_refuse(run, "multipleOf", "unless it is a whole number");
+        /* Whole numbers are multiples of 0.5, 0.25 and 0.01. Of numbers with decimals, whether 0.07 is one of 0.01 depends on how it
+         * is computed: so only where whole numbers are wanted, or halves of halves. */
+        const double inverse = 1 / each;
+        const bool halves = inverse <= 1024 && ((int64_t)inverse & ((int64_t)inverse - 1)) == 0;
+        if (inverse != floor(inverse) || inverse > 1e6 || !(halves || integer))
+            return es_schema_refuse(run, "multipleOf", "unless it is a whole number, or whole numbers are wanted");
         put_integers(from, to, body);
         return ES_OK;
     }
@@ -441,8 +444,8 @@ es_status es_schema_number(es_schema_run *run, const json_t *schema, bool intege
         es_text_puts(body, "[]");
         return ES_OK;
     }
-    if (json_object_get(schema, "multipleOf")) return put_whole(run, schema, &b, body); /* whole numbers are numbers too */
-    if (integer && bounded) return put_whole(run, schema, &b, body);
+    if (json_object_get(schema, "multipleOf")) return put_whole(run, schema, &b, integer, body); /* whole numbers are numbers too */
+    if (integer && bounded) return put_whole(run, schema, &b, integer, body);
     if (bounded) return put_real(run, &b, body);
     es_text_puts(body, integer ? "json-integer" : "json-number");
     return ES_OK;

@@ -148,15 +148,11 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static es_status put_other_name(es_schema_run *run, const object_shape *shape, es_text *body)
+/* A string without escapes that is none of `names`, which are sorted here. */
+static es_status put_other_string(es_schema_run *run, const char **names, size_t count, es_text *body)
 {
-    const char **names = malloc((shape->count + 1) * sizeof *names);
-    size_t count = 0;
-    if (!names) return es_fail(ES_NO_MEMORY, "no memory for a schema's properties");
-    for (size_t i = 0; i < shape->count; i++)
-        if (is_plain_name(shape->list[i].name)) names[count++] = shape->list[i].name;
-    qsort(names, count, sizeof *names, compare_names);
     es_status status = ES_OK;
+    qsort(names, count, sizeof *names, compare_names);
     if (count) {
         int rule;
         const int depth = run->depth; /* names are bounded on their own */
@@ -169,6 +165,33 @@ static es_status put_other_name(es_schema_run *run, const object_shape *shape, e
     } else {
         es_text_puts(body, "\"\\\"\" [^\"\\\\\\x00-\\x1F\\x7F]* \"\\\"\"");
     }
+    return status;
+}
+
+static es_status put_other_name(es_schema_run *run, const object_shape *shape, es_text *body)
+{
+    const char **names = malloc((shape->count + 1) * sizeof *names);
+    size_t count = 0;
+    if (!names) return es_fail(ES_NO_MEMORY, "no memory for a schema's properties");
+    for (size_t i = 0; i < shape->count; i++)
+        if (is_plain_name(shape->list[i].name)) names[count++] = shape->list[i].name;
+    const es_status status = put_other_string(run, names, count, body);
+    free(names);
+    return status;
+}
+
+es_status es_schema_other_string(es_schema_run *run, const json_t *values, es_text *body)
+{
+    const char **names = malloc((json_array_size(values) + 1) * sizeof *names);
+    size_t count = 0;
+    if (!names) return es_fail(ES_NO_MEMORY, "no memory for a schema's values");
+    for (size_t i = 0; i < json_array_size(values); i++) {
+        const char *text = json_string_value(json_array_get(values, i));
+        bool known = !text || !is_plain_name(text) || strlen(text) != json_string_length(json_array_get(values, i));
+        for (size_t k = 0; k < count && !known; k++) known = strcmp(names[k], text) == 0;
+        if (!known) names[count++] = text;
+    }
+    const es_status status = put_other_string(run, names, count, body);
     free(names);
     return status;
 }

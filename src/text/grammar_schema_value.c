@@ -176,6 +176,10 @@ es_status es_schema_string(es_schema_run *run, const json_t *schema, es_text *bo
     if (pattern && strlen(json_string_value(pattern)) != json_string_length(pattern))
         return es_schema_invalid(run, "pattern", "must not hold U+0000");
     if (pattern && formatted) return es_schema_refuse(run, "pattern", "together with format");
+    if (json_object_get(schema, es_schema_unlisted)) {
+        if (pattern || formatted || counted) return es_schema_refuse(run, "not", "of values, together with pattern, format or lengths");
+        return es_schema_other_string(run, json_object_get(schema, es_schema_unlisted), body);
+    }
     if (formatted) return put_format(run, schema, min, max, body);
     if (pattern) return put_pattern(run, "pattern", json_string_value(pattern), min, max, body);
     if (!counted) {
@@ -266,6 +270,15 @@ static es_status put_rest(es_schema_run *run, const array_shape *shape, es_text 
     return ES_OK;
 }
 
+/* The values of a schema that says "type" only, and that of few values; kept by the run. */
+static const json_t *values_of_type(es_schema_run *run, const json_t *schema)
+{
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    if (!type || json_object_size(schema) != 1) return NULL;
+    if (strcmp(type, "boolean") == 0) return es_schema_keep(run, json_pack("[b,b]", 0, 1));
+    return strcmp(type, "null") == 0 ? es_schema_keep(run, json_pack("[n]")) : NULL;
+}
+
 /* The values that are all a schema allows, or NULL where it says more than that. */
 static const json_t *values_of(es_schema_run *run, const json_t *schema)
 {
@@ -274,6 +287,8 @@ static const json_t *values_of(es_schema_run *run, const json_t *schema)
         if (es_schema_resolve(run, schema, &schema) != ES_OK) return NULL;
         list = json_object_get(schema, "enum");
     }
+    if (!list && json_object_get(schema, "const")) list = es_schema_keep(run, json_pack("[O]", json_object_get(schema, "const")));
+    if (!list) return values_of_type(run, schema);
     if (!json_is_array(list) || es_schema_check_keywords(run, schema) != ES_OK) return NULL;
     for (size_t i = 0; i < json_array_size(list); i++)
         if (es_schema_value_holds(run, json_array_get(list, i), schema) != ES_HOLDS_YES) return NULL;
@@ -322,6 +337,19 @@ static bool says_nothing(const json_t *schema)
     return json_object_size(schema) == 0;
 }
 
+/* Values that are ruled out one by one are left out of a list. Strings spell them out of their rule; of other types that such values
+ * have, none comes. */
+static unsigned without_unlisted(const json_t *schema, unsigned types)
+{
+    const json_t *values = json_object_get(schema, es_schema_unlisted);
+    for (size_t i = 0; i < json_array_size(values); i++) {
+        const unsigned type = es_schema_type_of(json_array_get(values, i));
+        if (type & (ES_TYPE_INTEGER | ES_TYPE_NUMBER)) types &= ~(unsigned)(ES_TYPE_INTEGER | ES_TYPE_NUMBER);
+        if (type & (ES_TYPE_ARRAY | ES_TYPE_OBJECT)) types &= ~type;
+    }
+    return types;
+}
+
 es_status es_schema_plain(es_schema_run *run, const json_t *schema, es_text *body)
 {
     unsigned types;
@@ -332,6 +360,7 @@ es_status es_schema_plain(es_schema_run *run, const json_t *schema, es_text *bod
         return ES_OK;
     }
     ES_TRY(es_schema_types(run, schema, &types));
+    types = without_unlisted(schema, types);
     if (types & ES_TYPE_NUMBER) types &= ~(unsigned)ES_TYPE_INTEGER;
     for (unsigned type = 1; type <= ES_TYPE_OBJECT; type *= 2) {
         if (!(types & type)) continue;

@@ -603,8 +603,8 @@ static void what_cannot_be_forced_is_refused_by_name(void **state)
         {"{\"function\":{\"name\":\"f\"}}", "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}", "tool_choice", "\"g\""},
         {"{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"minProperties\":1}}}", "\"required\"", "tools", "minProperties"},
         {"{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"required\":[\"x\"]}}}", "\"required\"", "tools", "x"},
-        {"{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"dependentSchemas\":{}}}}}}", "\"required\"",
-         "tools", "dependentSchemas"},
+        {"{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"patternProperties\":{}}}}}}", "\"required\"",
+         "tools", "patternProperties"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         es_call call;
