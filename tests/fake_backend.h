@@ -225,7 +225,7 @@ static void *fake_run(void *self)
 static es_backend fake_open(fake_backend *fake)
 {
     *fake = (fake_backend){
-        .info = {.model = "fake", .fingerprint = "fp_fake", .context = 4096, .vocabulary = 256, .has_chat = true,
+        .info = {.model = "fake", .fingerprint = "fp_fake", .kv_type = "q8_0", .context = 4096, .vocabulary = 256, .has_chat = true,
                  .has_tokenizer = true, .sampling = {.temperature = 0.7f, .top_p = 1, .repetition_penalty = 1}},
         .step_microseconds = 200, .capacity = FAKE_MAX};
     pthread_mutex_init(&fake->lock, NULL);

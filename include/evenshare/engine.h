@@ -32,13 +32,24 @@ typedef struct es_engine es_engine;
 typedef enum es_numeric {
     ES_NUMERIC_AUTO, /**< the fastest trusted one for the model and the machine */
     ES_NUMERIC_F32,  /**< weights as stored, everything else in float32 */
-    ES_NUMERIC_BF16, /**< products and KV in bfloat16, sums in the order of AMX tiles */
-    ES_NUMERIC_INT8, /**< quantised weights times quantised activations, in integers; KV in bfloat16 */
+    ES_NUMERIC_BF16, /**< products in bfloat16, sums in the order of AMX tiles */
+    ES_NUMERIC_INT8, /**< quantised weights times quantised activations, in integers */
     ES_NUMERIC_BF16DP, /**< as BF16, products in the order of AVX-512's bfloat16 dot product */
 } es_numeric;
 /** Parse "auto", "f32", "bf16", "int8", "bf16dp"; ES_INVALID names those that exist. */
 es_status es_numeric_parse(const char *name, es_numeric *numeric);
 const char *es_numeric_name(es_numeric numeric);
+
+/** How keys and values are kept, which fixes the arithmetic of attention too. */
+typedef enum es_kv_type {
+    ES_KV_AUTO, /**< float32 in numeric mode f32, else bfloat16 */
+    ES_KV_F32,
+    ES_KV_BF16,
+    ES_KV_Q8_0, /**< 8 bits and a scale for each 32 channels of a token's head: half the memory of bf16. CPU only */
+} es_kv_type;
+/** Parse "auto", "f32", "bf16", "q8_0"; ES_INVALID names those that exist. */
+es_status es_kv_type_parse(const char *name, es_kv_type *type);
+const char *es_kv_type_name(es_kv_type type);
 
 /** Who walks a long sequence in attention: one worker (V1), all of them (V2), or as a cost model says. Never changes a bit. */
 typedef enum es_attention { ES_ATTENTION_AUTO, ES_ATTENTION_V1, ES_ATTENTION_V2 } es_attention;
@@ -71,6 +82,7 @@ typedef struct es_engine_options {
     size_t cache_disk;      /**< bytes of files there, at most [2 GiB] */
     bool no_cache;          /**< compute every prompt from its first token */
     es_numeric numeric;
+    es_kv_type kv_type;
     es_attention attention;
     es_device_kind device;
 } es_engine_options;
@@ -83,12 +95,13 @@ typedef struct es_engine_info {
     size_t memory;               /**< bytes allocated when it opened, weights not counted */
     size_t memory_limit;         /**< the budget they were sized from */
     es_numeric numeric;
+    es_kv_type kv_type;          /**< never ES_KV_AUTO */
     double decode_seconds;       /**< of a step with one sequence and an empty context, measured when it opened */
     double step_budget;          /**< seconds; 0: no bound */
     int32_t checkpoints;         /**< recurrent states that the prefix cache can keep */
     const char *device;          /**< "cpu", "cuda" */
     const char *instruction_set; /**< "avx512", "avx2", "reference"; "sm_90" */
-    const char *fingerprint;     /**< numeric mode and build, for system_fingerprint and cache keys */
+    const char *fingerprint;     /**< numeric mode, type of keys and values, and build, for system_fingerprint and cache keys */
 } es_engine_info;
 
 /** How a token is chosen from its logits. es_sampling_defaults() gives greedy choice with nothing else switched on. */

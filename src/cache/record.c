@@ -78,7 +78,7 @@ static es_status read_head(const es_record_shape *shape, const unsigned char *da
     memcpy(h, data, sizeof *h);
     if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0) return es_fail(ES_UNSUPPORTED, "it is no file of this format");
     if (h->key[0] != shape->key[0] || h->key[1] != shape->key[1])
-        return es_fail(ES_UNSUPPORTED, "it belongs to another model, numeric mode or build");
+        return es_fail(ES_UNSUPPORTED, "it belongs to another model, numeric mode, type of keys and values, or build");
     const bool node = h->kind == ES_RECORD_NODE;
     if (h->kind > ES_RECORD_MARK || h->thin > 1 || h->has_state > 1 || h->id == 0 || h->id > MOST_ID || h->parent >= h->id ||
         h->count > (uint32_t)shape->page || (h->count == (uint32_t)shape->page) != node || (node && h->has_state) ||

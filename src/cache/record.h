@@ -1,8 +1,8 @@
 /* record.h: the form in which a piece of the prefix tree lies in a file.
  *
  * A record is a node (a full page of tokens and its keys and values) or a mark (some tail tokens with their page, and a
- * recurrent state). It says which model, numeric mode and build computed it, its own number and its parent's; a checksum is
- * over everything. Whoever reads one trusts nothing before es_record_parse() has said so. */
+ * recurrent state). It says which model, numeric mode, type of keys and values and build computed it, its own number and its
+ * parent's; a checksum is over everything. Whoever reads one trusts nothing before es_record_parse() has said so. */
 #ifndef ES_CACHE_RECORD_H
 #define ES_CACHE_RECORD_H
 
@@ -13,7 +13,7 @@
 
 /** What every record of one model on one build has in common. */
 typedef struct es_record_shape {
-    uint64_t key[2]; /**< who computed it: model, numeric mode, build, page */
+    uint64_t key[2]; /**< who computed it: model, numeric mode, type of keys and values, build, page */
     int32_t page;    /**< tokens of a page */
     int32_t vocabulary;
     size_t page_bytes;  /**< keys and values of a page, all layers */

@@ -209,7 +209,7 @@ void es_store_read(es_store *s, es_store_take_fn take, void *user)
     if (used[0] && used[1]) take_found(s, &l, used, take, user);
     if (l.damaged + l.foreign)
         es_log(ES_LOG_NOTICE,
-               "%s: %zu files are damaged, %zu belong to another model, numeric mode or build; they are not used, and "
+               "%s: %zu files are damaged, %zu belong to another model, numeric mode, --kv-type or build; they are not used, and "
                "written over in time",
                s->name, l.damaged, l.foreign);
     if (l.late)

@@ -15,7 +15,7 @@
 enum { MOST_RUNS = 1000, PAGE = 64, PIECE = 1 << 20 };
 
 typedef struct settings {
-    const char *depth, *heads, *numeric, *attention;
+    const char *depth, *heads, *kv_type, *attention;
     int64_t threads, batch, runs;
     bool json;
 } settings;
@@ -26,8 +26,8 @@ static const es_option own[] = {
     {"batch", 'b', ES_OPTION_INT, "N", offsetof(settings, batch), .fallback = "1", .min = 1, .max = 256, .help = "sequences"},
     {"heads", 0, ES_OPTION_TEXT, "Q/KV/D", offsetof(settings, heads), .fallback = "8/2/256",
      .help = "query heads, KV heads, channels of a head"},
-    {"numeric", 0, ES_OPTION_CHOICE, "f32|bf16", offsetof(settings, numeric), .fallback = "bf16",
-     .help = "type of keys and values, and the mode's arithmetic"},
+    {"kv-type", 0, ES_OPTION_CHOICE, "f32|bf16|q8_0", offsetof(settings, kv_type), .fallback = "bf16",
+     .help = "how keys and values are kept, and so the arithmetic"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", offsetof(settings, attention), .fallback = "auto",
      .help = "who walks a long sequence"},
     {"threads", 't', ES_OPTION_INT, "N", offsetof(settings, threads), .min = 1, .max = 512,
@@ -48,7 +48,7 @@ const es_command es_command_bench_attention = {
 /* A device with one layer's cache. */
 typedef struct layer {
     es_attn_shape shape;
-    es_numeric numeric;
+    es_kv_type kv_type;
     int32_t batch;
     int64_t pages; /* of one sequence */
     es_device *device;
@@ -81,12 +81,12 @@ static void close_layer(layer *l)
     free(l->tokens);
 }
 
-static es_status fill(const layer *l, es_buffer *buffer, size_t bytes, bool floats)
+static es_status fill(const layer *l, es_buffer *buffer, size_t bytes, es_kv_type type)
 {
     unsigned char *piece = malloc(PIECE);
     if (!piece) return es_fail(ES_NO_MEMORY, "no memory for random numbers");
     es_bits bits = {17};
-    es_random_blocks(&bits, floats ? ES_F32 : ES_BF16, PIECE / (floats ? 4 : 2), 1.0f, piece);
+    es_random_kv(&bits, type, PIECE, 1.0f, piece);
     es_status status = ES_OK;
     for (size_t at = 0; at < bytes && status == ES_OK; at += PIECE)
         status = es_device_write(l->device, buffer, at, piece, bytes - at < PIECE ? bytes - at : PIECE);
@@ -100,18 +100,18 @@ static es_status open_layer(layer *l, const settings *s, int64_t context)
     l->pages = (context + PAGE - 1) / PAGE;
     const es_device_options options = {
         .threads = s->threads == ES_UNSET ? 0 : (int)s->threads, .rows = l->batch, .spans = l->batch, .context = context,
-        .columns = (int64_t)a->query_heads * a->head_dim, .attn = *a, .numeric = l->numeric,
+        .columns = (int64_t)a->query_heads * a->head_dim, .attn = *a, .numeric = ES_NUMERIC_F32, .kv_type = l->kv_type,
         .attention = strcmp(s->attention, "v1") == 0 ? ES_ATTENTION_V1
                      : strcmp(s->attention, "v2") == 0 ? ES_ATTENTION_V2 : ES_ATTENTION_AUTO};
     ES_TRY(es_device_open_cpu(&options, &l->device));
     const size_t row = (size_t)l->batch * (size_t)a->query_heads * (size_t)a->head_dim * sizeof(float);
-    const size_t cache = es_kv_page_bytes(a, l->numeric) * (size_t)l->pages * (size_t)l->batch;
+    const size_t cache = es_kv_page_bytes(a, l->kv_type) * (size_t)l->pages * (size_t)l->batch;
     ES_TRY(es_device_alloc(l->device, row, &l->q));
     ES_TRY(es_device_alloc(l->device, row, &l->out));
-    ES_TRY(fill(l, l->q, row, true));
+    ES_TRY(fill(l, l->q, row, ES_KV_F32));
     for (int i = 0; i < 2; i++) {
         ES_TRY(es_device_alloc(l->device, cache, &l->cache[i]));
-        ES_TRY(fill(l, l->cache[i], cache, l->numeric == ES_NUMERIC_F32));
+        ES_TRY(fill(l, l->cache[i], cache, l->kv_type));
     }
     l->span = calloc((size_t)l->batch, sizeof *l->span);
     l->tokens = calloc((size_t)l->batch, sizeof *l->tokens);
@@ -146,10 +146,11 @@ static es_status measure(layer *l, const settings *s, const es_limits *limits, i
         seconds[i] = (double)(es_clock_now(&clock) - start) * 1e-9;
     }
     const es_bench_spread spread = es_bench_spread_of(seconds, (int)s->runs);
-    const double bytes = 2.0 * (double)es_kv_page_bytes(a, l->numeric) / PAGE * (double)depth * l->batch;
+    const double bytes = 2.0 * (double)es_kv_page_bytes(a, l->kv_type) / PAGE * (double)depth * l->batch;
     const double operations = 4.0 * a->query_heads * a->head_dim * (double)depth * l->batch;
     const double reading = bytes / limits->read_bytes;
-    const double peak = limits->peak[ES_LIMIT_F32].per_second, computing = peak > 0 ? operations / peak : 0;
+    const double peak = limits->peak[l->kv_type == ES_KV_Q8_0 ? ES_LIMIT_INT8 : ES_LIMIT_F32].per_second;
+    const double computing = peak > 0 ? operations / peak : 0;
     const double bound = l->batch / (reading > computing ? reading : computing), median = l->batch / spread.median;
     if (!rows) {
         printf("%8" PRId64 " %5d %10.1f %10.1f %10.1f %10.1f %6.1f%% %10.1f %8.2f\n", depth, l->batch, median,
@@ -159,7 +160,7 @@ static es_status measure(layer *l, const settings *s, const es_limits *limits, i
     }
     return json_array_append_new(rows, json_pack(
                "{s:s,s:n,s:s,s:s,s:s,s:I,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "bench", "attention", "model", "heads", s->heads,
-               "numeric", s->numeric, "instruction_set", l->device->info.instruction_set, "depth", (json_int_t)depth, "batch",
+               "kv_type", s->kv_type, "instruction_set", l->device->info.instruction_set, "depth", (json_int_t)depth, "batch",
                l->batch, "tokens_per_second", median, "min", l->batch / spread.most, "max", l->batch / spread.least,
                "bound_tokens_per_second", bound, "share", median / bound, "seconds", spread.median, "bytes", bytes,
                "operations", operations)) == 0
@@ -170,7 +171,8 @@ static es_status run_rows(const settings *s, es_limits *limits, json_t *rows)
 {
     int64_t depth[ES_BENCH_MOST_DEPTHS], most = 1;
     int depths;
-    layer l = {.batch = (int32_t)s->batch, .numeric = strcmp(s->numeric, "f32") == 0 ? ES_NUMERIC_F32 : ES_NUMERIC_BF16};
+    layer l = {.batch = (int32_t)s->batch, };
+    ES_TRY(es_kv_type_parse(s->kv_type, &l.kv_type));
     ES_TRY(parse_heads(s->heads, &l.shape));
     ES_TRY(es_bench_depths(s->depth, depth, &depths));
     for (int i = 0; i < depths; i++) {
@@ -181,7 +183,7 @@ static es_status run_rows(const settings *s, es_limits *limits, json_t *rows)
     es_status status = open_layer(&l, s, most);
     if (status == ES_OK && !rows) {
         es_bench_limits_print(limits);
-        printf("%s heads, %s, %s\n\n%8s %5s %10s %10s %10s %10s %7s %10s %8s\n", s->heads, s->numeric,
+        printf("%s heads, %s, %s\n\n%8s %5s %10s %10s %10s %10s %7s %10s %8s\n", s->heads, s->kv_type,
                l.device->info.instruction_set, "depth", "batch", "tokens/s", "min", "max", "bound", "share", "us", "GB/s");
     }
     for (int i = 0; i < depths && status == ES_OK; i++) status = measure(&l, s, limits, depth[i], rows);

@@ -59,7 +59,7 @@ static timing timing_of(const json_t *row)
     return t;
 }
 
-static const char *const names[] = {"bench",           "operation", "model", "heads", "type",      "shape",  "numeric",
+static const char *const names[] = {"bench",           "operation", "model", "heads", "type",      "shape",  "numeric", "kv_type",
                                     "instruction_set", "attention", "depth", "batch", "sequences", "tokens", "workers"};
 enum { NAMES = sizeof names / sizeof *names };
 

@@ -217,6 +217,7 @@ static void put_facts(es_text *out, const json_t *report)
         {"machine", "kernel",          "kernel"       },
         {"model",   "quantisation",    "weights"      },
         {"model",   "numeric",         "numeric mode" },
+        {"model",   "kv_type",         "keys, values" },
         {"model",   "instruction_set", "kernels"      },
         {"model",   "threads",         "threads"      },
         {NULL,      "evenshare",       "evenshare"    },

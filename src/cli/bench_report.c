@@ -24,7 +24,7 @@ enum { RUNS_MOST = 1000, GAPS_MOST = 4096, FROM_MAX = 64 << 20 };
 
 typedef struct settings {
     es_model_settings model;
-    const char *depth, *numeric, *device, *json, *csv, *html, *from;
+    const char *depth, *numeric, *kv_type, *device, *json, *csv, *html, *from;
     int64_t threads, tokens, gaps, runs;
 } settings;
 
@@ -46,6 +46,7 @@ static const es_option rows[] = {
     {"device",                                                       0, ES_OPTION_CHOICE, "auto|cpu|cuda", FIELD(device), .fallback = "auto", .environment = "ES_DEVICE",
      .help = "where to compute"},
     {"numeric",                                                                  0, ES_OPTION_TEXT, "MODE", FIELD(numeric), .help = "auto, f32, bf16, bf16dp or int8 [auto]"},
+    {"kv-type", 0, ES_OPTION_CHOICE, "auto|f32|bf16|q8_0", FIELD(kv_type), .fallback = "auto", .help = "how keys and values are kept"},
     {0}
 };
 #undef FIELD
@@ -139,8 +140,9 @@ static void describe(measuring *m)
     json_object_set_new(m->report, "time", json_string(now));
     json_object_set_new(m->report, "machine", machine_json(m));
     json_object_set_new(m->report, "model",
-                        json_pack("{s:s,s:s,s:s,s:s,s:i}", "name", info->name, "quantisation", info->quantisation, "numeric",
-                                  es_numeric_name(m->rig.sizes.numeric), "instruction_set",
+                        json_pack("{s:s,s:s,s:s,s:s,s:s,s:i}", "name", info->name, "quantisation", info->quantisation, "numeric",
+                                  es_numeric_name(m->rig.sizes.numeric), "kv_type", es_kv_type_name(m->rig.sizes.kv_type),
+                                  "instruction_set",
                                   m->rig.device->info.instruction_set, "threads", m->rig.device->info.threads));
     json_object_set(m->report, "rows", m->rows);
     json_object_set(m->report, "gaps", m->gaps);
@@ -155,6 +157,7 @@ static es_status measure_model(measuring *m, const es_model *model)
                           .threads = s->threads == ES_UNSET ? 0 : (int)s->threads,
                           .device = es_device_resolve(es_device_kind_of(s->device))};
     if (s->numeric) ES_TRY(es_numeric_parse(s->numeric, &sizes.numeric));
+    if (s->kv_type) ES_TRY(es_kv_type_parse(s->kv_type, &sizes.kv_type));
     const int64_t beyond = s->tokens > s->gaps ? s->tokens : s->gaps;
     for (int i = 0; i < m->depths; i++)
         if (m->depth[i] + beyond > sizes.context) sizes.context = m->depth[i] + beyond;

@@ -33,12 +33,12 @@ static es_status open_network(es_rig *rig)
     const es_config *c = &rig->model->config;
     const es_device_options options = {
         .threads = s->threads, .rows = s->rows, .spans = s->sequences, .context = s->context, .columns = rig->counts.columns,
-        .numeric = s->numeric, .attention = s->attention, .random_weights = s->random_weights,
+        .numeric = s->numeric, .kv_type = s->kv_type, .attention = s->attention, .random_weights = s->random_weights,
         .attn = c->attention_layers ? (es_attn_shape){c->query_heads, c->kv_heads, c->head_dim, s->page} : (es_attn_shape){0},
     };
     ES_TRY(es_device_open(s->device, &options, &rig->device));
     const es_network_sizes sizes = {.rows = s->rows, .outputs = s->sequences, .slots = s->sequences, .page = s->page,
-                                    .pages = s->sequences * rig->sequence_pages, .numeric = s->numeric};
+                                    .pages = s->sequences * rig->sequence_pages, .numeric = s->numeric, .kv_type = s->kv_type};
     return es_network_open(rig->model, rig->device, &sizes, &rig->network);
 }
 
@@ -46,6 +46,7 @@ es_status es_rig_open(const es_model *model, const es_rig_sizes *sizes, es_rig *
 {
     *rig = (es_rig){.model = model, .sizes = *sizes};
     if (sizes->numeric == ES_NUMERIC_AUTO) rig->sizes.numeric = es_device_numeric(sizes->device, model->weights);
+    rig->sizes.kv_type = es_kv_type_resolve(sizes->kv_type, rig->sizes.numeric);
     es_status status = es_network_check(model, &rig->counts);
     if (status == ES_OK) status = open_lists(rig);
     if (status == ES_OK) status = open_network(rig);
@@ -79,10 +80,9 @@ es_status es_rig_fill(es_rig *rig, int64_t tokens)
     unsigned char *piece = malloc(PIECE);
     if (!piece) return es_fail(ES_NO_MEMORY, "no memory for random keys");
     es_bits bits = {13};
-    es_random_blocks(&bits, s->numeric == ES_NUMERIC_F32 ? ES_F32 : ES_BF16,
-                     PIECE / (s->numeric == ES_NUMERIC_F32 ? 4 : 2), 1.0f, piece);
+    es_random_kv(&bits, s->kv_type, PIECE, 1.0f, piece);
     const es_attn_shape shape = {c->query_heads, c->kv_heads, c->head_dim, s->page};
-    const size_t page = es_kv_page_bytes(&shape, s->numeric);
+    const size_t page = es_kv_page_bytes(&shape, s->kv_type);
     es_status status = ES_OK;
     for (int32_t i = 0; i < 2 * c->attention_layers && status == ES_OK && tokens > rig->filled; i++)
         for (int32_t q = 0; q < s->sequences && status == ES_OK; q++) {
@@ -132,13 +132,14 @@ es_rig_work es_rig_count(const es_rig *rig, const es_rig_step *step)
         read -= experts * (1 - (share * rows < 1 ? share * rows : 1));
     }
     const double keys = (double)step->depth + (step->rows + 1) / 2.0;
-    const double token = (double)es_network_page_bytes(c, rig->sizes.page, rig->sizes.numeric) / rig->sizes.page;
+    const double token = (double)es_network_page_bytes(c, rig->sizes.page, rig->sizes.kv_type) / rig->sizes.page;
     const double state = (double)c->delta_layers * c->delta.value_heads * c->delta.key_dim * c->delta.value_dim;
     es_rig_work work = {0};
     work.bytes = (read + (outputs > 0 ? table : 0)) * bytes_each + token * (double)(step->depth + step->rows) * step->sequences +
                  2.0 * (double)es_network_slot_bytes(c) * step->sequences;
     work.products = 2 * (active * rows + table * outputs);
-    work.others = rows * (4.0 * c->attention_layers * c->query_heads * c->head_dim * keys + 7.0 * state);
+    work.attention = rows * 4.0 * c->attention_layers * c->query_heads * c->head_dim * keys;
+    work.others = rows * 7.0 * state;
     return work;
 }
 
@@ -154,8 +155,10 @@ double es_rig_bound(const es_rig *rig, const es_rig_work *work, const es_limits 
 {
     const double products = limits->peak[es_rig_arithmetic(rig)].per_second, others = limits->peak[ES_LIMIT_F32].per_second;
     const double reading = work->bytes / limits->read_bytes;
+    const double attention = limits->peak[rig->sizes.kv_type == ES_KV_Q8_0 ? ES_LIMIT_INT8 : ES_LIMIT_F32].per_second;
     double computing = 0;
     if (products > 0) computing += work->products / products;
+    if (attention > 0) computing += work->attention / attention;
     if (others > 0) computing += work->others / others;
     return reading > computing ? reading : computing;
 }

@@ -17,6 +17,7 @@ typedef struct es_rig_sizes {
     int32_t page;
     int threads;
     es_numeric numeric;
+    es_kv_type kv_type;
     es_attention attention;
     es_device_kind device;   /**< resolved */
     bool random_weights;     /**< of the device's own making */
@@ -43,7 +44,7 @@ typedef struct es_rig_step {
 /** What a step has to do at least. */
 typedef struct es_rig_work {
     double bytes;            /**< weights once, keys and values of every sequence once, states in and out */
-    double products, others; /**< operations: of products with weights; of attention and recurrence */
+    double products, attention, others; /**< operations: of products with weights; of attention; of the recurrence */
 } es_rig_work;
 
 es_status es_rig_open(const es_model *model, const es_rig_sizes *sizes, es_rig *rig);

@@ -20,7 +20,7 @@ enum { MOST_RUNS = 1000 };
 
 typedef struct settings {
     es_model_settings model;
-    const char *depth, *numeric, *attention, *device, *shape, *type;
+    const char *depth, *numeric, *kv_type, *attention, *device, *shape, *type;
     int64_t threads, tokens, chunk, sequences, runs, page;
     bool json;
 } settings;
@@ -36,6 +36,8 @@ typedef struct settings {
          .help = "random weights in a published shape instead of a model (bench make-model lists them); a GPU makes its own"}, \
         {"type", 0, ES_OPTION_TEXT, "TYPE", offsetof(settings, type), .fallback = "q8_0", .help = "of its matrices"},       \
         {"numeric", 0, ES_OPTION_TEXT, "MODE", offsetof(settings, numeric), .help = "auto, f32, bf16, bf16dp or int8 [auto]"},      \
+        {"kv-type", 0, ES_OPTION_CHOICE, "auto|f32|bf16|q8_0", offsetof(settings, kv_type), .fallback = "auto",              \
+         .help = "how keys and values are kept"},                                                                           \
         {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", offsetof(settings, attention), .fallback = "auto",                 \
          .help = "who walks a long sequence"},                                                                              \
         {"page", 0, ES_OPTION_INT, "N", offsetof(settings, page), .fallback = "64", .min = 16, .max = 512,                  \
@@ -64,7 +66,7 @@ static const es_option_group batch_groups[] = {{NULL, batch_rows, 0}, {"Model", 
 #define ABOUT                                                                                                               \
     "The limits of the machine are measured first. The bound of a row is what reading every byte once, or computing at the " \
     "peak, would allow: products with weights at the peak of their own arithmetic (int8, bf16 or float32, by mode and type), " \
-    "all else at that of float32. Its share is the median over the bound. Choosing a token is not part of a step.\n\n"      \
+    "attention over keys and values in q8_0 at that of int8, all else at that of float32. Its share is the median over the bound. Choosing a token is not part of a step.\n\n"      \
     "The machine should be quiet; the fastest run and the CPU time per step stand beside the median because it seldom is."
 
 static int decode(int argc, char **argv);
@@ -138,6 +140,7 @@ static void count_row(const es_rig *rig, const run *r, measured *row)
         const es_rig_work work = es_rig_count(rig, &step);
         row->bound += es_rig_bound(rig, &work, &r->limits);
         row->work.bytes += work.bytes, row->work.products += work.products, row->work.others += work.others;
+        row->work.attention += work.attention;
         done += some;
     }
 }
@@ -173,12 +176,12 @@ static void put_row(const es_rig *rig, const run *r, const measured *row)
         printf("%-8s %8" PRId64 " %5d %9.2f %9.2f %9.2f %9.2f %6.1f%% %10.3f %10.3f %8.0f %9.1f %9.2f\n", r->name, row->depth,
                r->sequences, median, tokens / row->seconds.most, tokens / row->seconds.least, bound, 100 * median / bound,
                row->seconds.median * 1e3, row->cpu * 1e3, row->barriers, row->work.bytes * 1e-6,
-               (row->work.products + row->work.others) * 1e-9);
+               (row->work.products + row->work.attention + row->work.others) * 1e-9);
         fflush(stdout);
         return;
     }
-    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:i,s:I,s:b}", "bench", r->name, "model", rig->model->info.name, "numeric",
-                          es_numeric_name(rig->sizes.numeric), "arithmetic", es_limit_name(es_rig_arithmetic(rig)),
+    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:i,s:I,s:b}", "bench", r->name, "model", rig->model->info.name, "numeric",
+                          es_numeric_name(rig->sizes.numeric), "kv_type", es_kv_type_name(rig->sizes.kv_type), "arithmetic", es_limit_name(es_rig_arithmetic(rig)),
                           "instruction_set", rig->device->info.instruction_set, "depth",
                           (json_int_t)row->depth, "batch", r->sequences, "tokens", (json_int_t)row->tokens, "cache_filled",
                           row->depth > 0);
@@ -189,7 +192,7 @@ static void put_row(const es_rig *rig, const run *r, const measured *row)
         {"tokens_per_second", median}, {"min", tokens / row->seconds.most}, {"max", tokens / row->seconds.least},
         {"bound_tokens_per_second", bound}, {"share", median / bound}, {"seconds", row->seconds.median},
         {"cpu_seconds", row->cpu}, {"barriers", row->barriers}, {"bytes", row->work.bytes},
-        {"product_operations", row->work.products}, {"other_operations", row->work.others},
+        {"product_operations", row->work.products}, {"other_operations", row->work.attention + row->work.others},
         {"huge_page_bytes", (double)es_memory_in_huge_pages()},
     };
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
@@ -200,9 +203,9 @@ static void put_row(const es_rig *rig, const run *r, const measured *row)
 static es_status run_rows(const run *r, const es_model *model, es_rig *rig)
 {
     if (!r->rows) {
-        printf("%s, %s, numeric %s (products in %s), %s, %d threads\n", model->info.name, model->info.quantisation,
-               es_numeric_name(rig->sizes.numeric), es_limit_name(es_rig_arithmetic(rig)), rig->device->info.instruction_set,
-               rig->device->info.threads);
+        printf("%s, %s, numeric %s (products in %s), keys and values in %s, %s, %d threads\n", model->info.name, model->info.quantisation,
+               es_numeric_name(rig->sizes.numeric), es_limit_name(es_rig_arithmetic(rig)),
+               es_kv_type_name(rig->sizes.kv_type), rig->device->info.instruction_set, rig->device->info.threads);
         es_bench_limits_print(&r->limits);
         printf("caches are filled with random numbers up to the depth, not computed\n\n");
         printf("%-8s %8s %5s %9s %9s %9s %9s %7s %10s %10s %8s %9s %9s\n", "bench", "depth", "batch", "tokens/s", "min", "max",
@@ -243,6 +246,7 @@ static es_status run_model(run *r)
         if (r->depth[i] + r->tokens > sizes.context) sizes.context = r->depth[i] + r->tokens;
     if (s->page & (s->page - 1)) return es_fail(ES_INVALID, "--page: must be a power of two from 16 to 512");
     if (s->numeric) ES_TRY(es_numeric_parse(s->numeric, &sizes.numeric));
+    if (s->kv_type) ES_TRY(es_kv_type_parse(s->kv_type, &sizes.kv_type));
     sizes.attention = strcmp(s->attention, "v1") == 0 ? ES_ATTENTION_V1
                       : strcmp(s->attention, "v2") == 0 ? ES_ATTENTION_V2 : ES_ATTENTION_AUTO;
     es_model *model;

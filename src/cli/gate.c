@@ -34,6 +34,7 @@ static const struct {
     {"attn_merge",     26,  22 },
     {"delta_scan",     450, 260},
     {"attn_tile_bf16", 2,   1  },
+    {"attn_tile_q8",   120, 50 },
     {"products",       2,   1  },
     {"product_bf16dp", 2,   1  },
 };

@@ -154,8 +154,9 @@ static es_status print_json(const es_asking *asking, const es_saying *said, cons
 {
     const es_engine_info *info = es_engine_get_info(asking->engine);
     json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:s%, s:s, s:I, s:I, s:I, s:f, s:f}", "model", es_model_get_info(asking->model)->name, "numeric",
-        es_numeric_name(info->numeric), "fingerprint", info->fingerprint, "text", said->answer.data ? said->answer.data : "",
+        "{s:s, s:s, s:s, s:s, s:s%, s:s, s:I, s:I, s:I, s:f, s:f}", "model", es_model_get_info(asking->model)->name, "numeric",
+        es_numeric_name(info->numeric), "kv_type", es_kv_type_name(info->kv_type), "fingerprint", info->fingerprint,
+        "text", said->answer.data ? said->answer.data : "",
         said->answer.bytes, "finish_reason", finish_name(result->finish), "prompt_tokens", (json_int_t)result->prompt_tokens,
         "cached_tokens", (json_int_t)result->cached_tokens, "completion_tokens", (json_int_t)result->completion_tokens,
         "prompt_seconds", result->prompt_seconds, "completion_seconds", result->completion_seconds);

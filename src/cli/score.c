@@ -175,9 +175,10 @@ static es_status print_json(const settings *s, const es_model *model, es_engine 
     const summary sum = summarise(work);
     const es_tokenizer *tokenizer = es_model_tokenizer(model);
     const es_engine_info *info = es_engine_get_info(engine);
-    json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:f, s:I}", "model",
-                               es_model_get_info(model)->name, "numeric", es_numeric_name(info->numeric), "fingerprint",
-                               info->fingerprint, "threads", info->threads, "chunk", info->chunk, "tokens",
+    json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:f, s:I}", "model",
+                               es_model_get_info(model)->name, "numeric", es_numeric_name(info->numeric), "kv_type",
+                               es_kv_type_name(info->kv_type), "fingerprint", info->fingerprint, "threads", info->threads,
+                               "chunk", info->chunk, "tokens",
                                (json_int_t)work->count, "scored", (json_int_t)sum.scored, "logprob_sum",
                                number_or_null(sum.sum), "logprob_mean", number_or_null(sum.mean), "perplexity",
                                number_or_null(sum.perplexity), "seconds", result->prompt_seconds, "not_finite",
@@ -230,8 +231,8 @@ static void print_table(const settings *s, const es_model *model, es_engine *eng
         for (size_t i = 0; i < result->token_count; i++) printf(" %d", result->tokens[i]);
         putchar('\n');
     }
-    printf("tokens: %" PRId64 ", scored: %" PRId64 ", numeric mode: %s\n", work->count, sum.scored,
-           es_numeric_name(es_engine_get_info(engine)->numeric));
+    printf("tokens: %" PRId64 ", scored: %" PRId64 ", numeric mode: %s, keys and values: %s\n", work->count, sum.scored,
+           es_numeric_name(es_engine_get_info(engine)->numeric), es_kv_type_name(es_engine_get_info(engine)->kv_type));
     if (sum.scored) printf("log-probability: %.6f, mean: %.6f, perplexity: %.6f\n", sum.sum, sum.mean, sum.perplexity);
     if (s->logits) printf("logits of %" PRId64 " positions: %s\n", work->count - work->file_from, s->logits);
 }

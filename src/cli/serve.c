@@ -159,12 +159,13 @@ static void announce(const es_serve_settings *s, const service *open)
     const es_engine_info *info = &open->info;
     es_log(ES_LOG_NOTICE, "%s at %s/v1, %lld tokens of context, %d sequences at once (Ctrl-C stops)", name, url,
            (long long)info->context, info->parallel);
-    es_log(ES_LOG_NOTICE, "numeric mode %s on %s, %d threads; a decode step takes %.1f ms, the step budget is %.0f ms%s",
-           es_numeric_name(info->numeric), info->instruction_set, info->threads, info->decode_seconds * 1e3,
-           info->step_budget * 1e3, info->step_budget > 0 ? "" : " (no bound)");
+    es_log(ES_LOG_NOTICE, "numeric mode %s, keys and values in %s, on %s, %d threads; a decode step takes %.1f ms, the step budget "
+           "is %.0f ms%s", es_numeric_name(info->numeric), es_kv_type_name(info->kv_type), info->instruction_set, info->threads,
+           info->decode_seconds * 1e3, info->step_budget * 1e3, info->step_budget > 0 ? "" : " (no bound)");
     if (!s->json) return;
-    json_t *line = json_pack("{s:s, s:s, s:I, s:i, s:s, s:i}", "url", url, "model", name, "context", (json_int_t)info->context,
-                             "parallel", info->parallel, "numeric", es_numeric_name(info->numeric), "pid", (int)getpid());
+    json_t *line = json_pack("{s:s, s:s, s:I, s:i, s:s, s:s, s:i}", "url", url, "model", name, "context", (json_int_t)info->context,
+                             "parallel", info->parallel, "numeric", es_numeric_name(info->numeric), "kv_type",
+                             es_kv_type_name(info->kv_type), "pid", (int)getpid());
     if (line) json_dumpf(line, stdout, JSON_COMPACT);
     json_decref(line);
     putchar('\n');

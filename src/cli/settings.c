@@ -41,6 +41,8 @@ const es_option es_engine_option_rows[] = {
     {"no-cache", 0, ES_OPTION_FLAG, NULL, FIELD(no_cache), .help = "compute every prompt from its first token"},
     {"numeric", 0, ES_OPTION_TEXT, "MODE", FIELD(numeric),
      .help = "numeric mode, auto, f32, bf16, bf16dp or int8: it fixes every rounding, so the same mode gives the same bits [auto; score: f32]"},
+    {"kv-type", 0, ES_OPTION_CHOICE, "auto|f32|bf16|q8_0", FIELD(kv_type), .fallback = "auto",
+     .help = "how keys and values are kept; auto is f32 in mode f32, else bf16. q8_0 takes half of bf16's memory, on the CPU only. It decides bits, as the mode does"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", FIELD(attention), .fallback = "auto",
      .help = "who walks a long sequence: one thread (v1) or all of them (v2); changes no bit of an answer"},
     {"allow-slow", 0, ES_OPTION_FLAG, NULL, FIELD(allow_slow),
@@ -108,6 +110,7 @@ es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine
     /* The engine's 0 is "measure it", and negative "no bound". */
     if (!isnan(settings->step_budget)) out.step_budget = settings->step_budget > 0 ? settings->step_budget * 1e-3 : -1;
     if (settings->numeric) ES_TRY(es_numeric_parse(settings->numeric, &out.numeric));
+    if (settings->kv_type) ES_TRY(es_kv_type_parse(settings->kv_type, &out.kv_type));
     if (settings->attention && strcmp(settings->attention, "v1") == 0) out.attention = ES_ATTENTION_V1;
     if (settings->attention && strcmp(settings->attention, "v2") == 0) out.attention = ES_ATTENTION_V2;
     *options = out;

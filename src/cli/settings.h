@@ -21,7 +21,7 @@ extern const es_option es_model_options[];
 typedef struct es_engine_settings {
     int64_t context, threads, parallel, chunk, page, memory, cache, reserve;
     double step_budget; /**< milliseconds */
-    const char *numeric, *attention, *device;
+    const char *numeric, *kv_type, *attention, *device;
     const char *cache_dir;
     int64_t cache_disk;
     bool allow_slow, no_cache;

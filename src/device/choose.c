@@ -28,7 +28,12 @@ es_device_kind es_device_resolve(es_device_kind kind)
 
 es_status es_device_open(es_device_kind kind, const es_device_options *options, es_device **device)
 {
-    return kind == ES_DEVICE_CUDA ? es_device_open_cuda(options, device) : es_device_open_cpu(options, device);
+    if (kind != ES_DEVICE_CUDA) return es_device_open_cpu(options, device);
+    const es_kv_type own = es_kv_type_resolve(ES_KV_AUTO, options->numeric);
+    if (options->kv_type != ES_KV_AUTO && options->kv_type != own)
+        return es_fail(ES_UNSUPPORTED, "a GPU keeps keys and values as %s in numeric mode %s; --kv-type %s needs --device cpu",
+                       es_kv_type_name(own), es_numeric_name(options->numeric), es_kv_type_name(options->kv_type));
+    return es_device_open_cuda(options, device);
 }
 
 static es_status first_gpu(es_cuda_gpu *gpu)

@@ -309,7 +309,7 @@ static void run_attention(es_compare *c)
 {
     const es_attn_shape *a = &c->options.attn;
     const int64_t dim = a->head_dim, q = a->query_heads * dim, kv = a->kv_heads * dim;
-    const size_t cache = es_kv_page_bytes(a, c->options.numeric) * (MOST_SPANS * (CONTEXT / PAGE));
+    const size_t cache = es_kv_page_bytes(a, es_kv_type_resolve(ES_KV_AUTO, c->options.numeric)) * (MOST_SPANS * (CONTEXT / PAGE));
     c->record = record_attention;
     c->b[A_Q] = es_compare_floats(c, MOST_ROWS * 2 * q, -3, 3);
     c->b[A_K] = es_compare_floats(c, MOST_ROWS * kv, -2, 2);

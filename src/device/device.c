@@ -85,10 +85,32 @@ es_status es_device_submit(es_device *device, const es_program *program, const e
     return device->ops->submit(device, program, batch);
 }
 
-size_t es_kv_page_bytes(const es_attn_shape *shape, es_numeric numeric)
+es_kv_type es_kv_type_resolve(es_kv_type asked, es_numeric numeric)
 {
-    const size_t element = numeric == ES_NUMERIC_F32 ? sizeof(float) : sizeof(uint16_t);
-    return (size_t)shape->kv_heads * (size_t)shape->head_dim * (size_t)shape->page * element;
+    if (asked != ES_KV_AUTO) return asked;
+    return numeric == ES_NUMERIC_F32 ? ES_KV_F32 : ES_KV_BF16;
+}
+
+size_t es_kv_page_bytes(const es_attn_shape *shape, es_kv_type type)
+{
+    const int64_t elements = (int64_t)shape->kv_heads * shape->page * shape->head_dim;
+    return (size_t)es_dtype_bytes(type == ES_KV_Q8_0 ? ES_Q8_0 : type == ES_KV_F32 ? ES_F32 : ES_BF16, elements);
+}
+
+es_status es_kv_type_parse(const char *name, es_kv_type *type)
+{
+    for (es_kv_type t = ES_KV_AUTO; t <= ES_KV_Q8_0; t++)
+        if (strcmp(name, es_kv_type_name(t)) == 0) {
+            *type = t;
+            return ES_OK;
+        }
+    return es_fail(ES_INVALID, "keys and values of type \"%s\" do not exist; auto, f32, bf16 and q8_0 do", name);
+}
+
+const char *es_kv_type_name(es_kv_type type)
+{
+    static const char *const names[] = {"auto", "f32", "bf16", "q8_0"};
+    return type >= ES_KV_AUTO && type <= ES_KV_Q8_0 ? names[type] : "unknown";
 }
 
 es_status es_numeric_parse(const char *name, es_numeric *numeric)

@@ -26,6 +26,7 @@ typedef struct es_device_options {
     int64_t columns;       /**< widest input of a product */
     es_attn_shape attn;    /**< of the attention layers; zeros when there are none */
     es_numeric numeric;
+    es_kv_type kv_type;
     es_attention attention;
     const char *instruction_set; /**< highest to use: "avx512", "avx2", "reference"; NULL = the best, or $ES_INSTRUCTION_SET */
     bool random_weights;   /**< a GPU fills imported weights with random numbers of its own instead of copying them */
@@ -94,7 +95,9 @@ void es_device_populate(es_device *device, es_buffer *buffer, size_t offset, siz
 /** Run a program over a batch and wait for it. */
 es_status es_device_submit(es_device *device, const es_program *program, const es_batch *batch);
 
-/** Bytes of one page of one layer's keys (and as many of its values). */
-size_t es_kv_page_bytes(const es_attn_shape *shape, es_numeric numeric);
+/** The type of keys and values that `asked` means in a numeric mode; all but ES_KV_AUTO are themselves. */
+es_kv_type es_kv_type_resolve(es_kv_type asked, es_numeric numeric);
+/** Bytes of one page of one layer's keys (and as many of its values), of a resolved type. */
+size_t es_kv_page_bytes(const es_attn_shape *shape, es_kv_type type);
 
 #endif

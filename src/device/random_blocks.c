@@ -109,3 +109,16 @@ void es_random_blocks(es_bits *bits, es_dtype type, int64_t blocks, float spread
     for (int64_t b = 0; b < blocks; b++)
         one_block(bits, type, spread, out + b * info->block_bytes, (size_t)info->block_bytes);
 }
+
+void es_random_kv(es_bits *bits, es_kv_type type, size_t bytes, float spread, unsigned char *out)
+{
+    if (type != ES_KV_Q8_0) {
+        const es_dtype stored = type == ES_KV_F32 ? ES_F32 : ES_BF16;
+        es_random_blocks(bits, stored, (int64_t)bytes / es_dtype_get_info(stored)->block_bytes, spread, out);
+        return;
+    }
+    for (size_t i = 0; i + 2 <= bytes; i += 2) {
+        const uint16_t half = (uint16_t)(0x2000 | (es_bits_next(bits) & 0x3FF)); /* 2^-7 to 2^-6 */
+        memcpy(out + i, &half, sizeof half);
+    }
+}

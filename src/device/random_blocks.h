@@ -6,6 +6,7 @@
 #define ES_DEVICE_RANDOM_BLOCKS_H
 
 #include "device/dtype.h"
+#include "evenshare/engine.h"
 
 /** A stream of random bits; any state will do as a seed. */
 typedef struct es_bits {
@@ -17,5 +18,9 @@ float es_bits_between(es_bits *bits, float low, float high);
 
 /** `blocks` blocks of a type with standard deviation `spread`. */
 void es_random_blocks(es_bits *bits, es_dtype type, int64_t blocks, float spread, unsigned char *out);
+
+/** Bytes that may stand anywhere in a cache of keys and values of a resolved type, with standard deviation `spread` unless they are
+ *  8 bits: then every 16 bits are as good as two integers or as a scale. */
+void es_random_kv(es_bits *bits, es_kv_type type, size_t bytes, float spread, unsigned char *out);
 
 #endif

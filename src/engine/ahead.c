@@ -46,7 +46,7 @@ void es_ahead_open(es_ahead *a, es_network *network, int64_t pages, int64_t stat
     const es_config *c = &network->model->config;
     if (!network->device->ops->populate) return;
     *a = (es_ahead){.network = network, .pages = (int32_t)pages, .states = c->delta_layers ? (int32_t)states : 0};
-    a->page_margin = margin_of(es_network_page_bytes(c, network->sizes.page, network->sizes.numeric));
+    a->page_margin = margin_of(es_network_page_bytes(c, network->sizes.page, network->sizes.kv_type));
     a->state_margin = margin_of(es_network_slot_bytes(c));
     a->wanted_pages = smaller(a->page_margin, a->pages);
     a->wanted_states = smaller(a->state_margin, a->states);

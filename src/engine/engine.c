@@ -67,7 +67,7 @@ static es_status size_caches(es_engine *engine, const es_engine_options *o, es_n
     /* By default six tenths of what the weights leave: the rest is for everybody else on the machine. A GPU is ours. */
     const size_t tenths = o->device == ES_DEVICE_CUDA ? 8 : 6;
     const size_t budget = o->memory ? o->memory : limit > weights ? (limit - weights) / 10 * tenths : 0;
-    const size_t page = es_network_page_bytes(c, sizes->page, o->numeric), slot = es_network_slot_bytes(c);
+    const size_t page = es_network_page_bytes(c, sizes->page, o->kv_type), slot = es_network_slot_bytes(c);
     if (slot && !o->no_cache) {
         const size_t checkpoints = (o->cache ? o->cache : budget / 8) / slot;
         engine->info.checkpoints = checkpoints < MOST_CHECKPOINTS ? (int32_t)checkpoints : MOST_CHECKPOINTS;
@@ -102,7 +102,7 @@ static es_status open_device(es_engine *engine, const es_engine_options *o, cons
     ES_TRY(es_network_check(engine->model, &counts));
     const es_device_options options = {
         .threads = o->threads, .rows = sizes->rows, .spans = o->parallel, .context = engine->info.context,
-        .columns = counts.columns, .numeric = o->numeric, .attention = o->attention,
+        .columns = counts.columns, .numeric = o->numeric, .kv_type = o->kv_type, .attention = o->attention,
         .attn = c->attention_layers ? (es_attn_shape){c->query_heads, c->kv_heads, c->head_dim, sizes->page} : (es_attn_shape){0},
     };
     ES_TRY(es_device_open(o->device, &options, &engine->device));
@@ -167,28 +167,34 @@ static void count_saves(es_engine *engine)
     atomic_store(&engine->counters.disk_failed, engine->saves.failed);
 }
 
+/* The fingerprint: what decides bits besides the model. On a GPU the mode's rounding is that of its instructions. */
+static void name_bits(es_engine *engine, const es_engine_options *o)
+{
+    const bool gpu = o->device == ES_DEVICE_CUDA, own = o->kv_type == es_kv_type_resolve(ES_KV_AUTO, o->numeric);
+    snprintf(engine->fingerprint, sizeof engine->fingerprint, "evenshare-%s-%s%s%s%s%s%s", ES_VERSION, gpu ? "cuda-" : "",
+             gpu ? engine->info.instruction_set : "", gpu ? "-" : "", es_numeric_name(o->numeric), own ? "" : "-kv-",
+             own ? "" : es_kv_type_name(o->kv_type));
+}
+
 static es_status build(es_engine *engine, es_engine_options *o)
 {
     ES_TRY(check_options(o));
     o->device = es_device_resolve(o->device);
     if (o->numeric == ES_NUMERIC_AUTO) o->numeric = es_device_numeric(o->device, engine->model->weights);
-    es_network_sizes sizes = {.rows = o->chunk + o->parallel, .slots = o->parallel, .page = o->page, .numeric = o->numeric,
+    o->kv_type = es_kv_type_resolve(o->kv_type, o->numeric);
+    es_network_sizes sizes = {.rows = o->chunk + o->parallel, .slots = o->parallel, .page = o->page, .numeric = o->numeric, .kv_type = o->kv_type,
                               .outputs = o->parallel > LEAST_OUTPUTS ? o->parallel : LEAST_OUTPUTS};
     ES_TRY(size_caches(engine, o, &sizes));
     ES_TRY(open_device(engine, o, &sizes));
     ES_TRY(es_network_open(engine->model, engine->device, &sizes, &engine->network));
     ES_TRY(allocate_lists(engine, o, &sizes));
-    /* On a GPU the mode's rounding is that of its instructions. */
-    if (o->device == ES_DEVICE_CUDA)
-        snprintf(engine->fingerprint, sizeof engine->fingerprint, "evenshare-%s-cuda-%s-%s", ES_VERSION,
-                 engine->info.instruction_set, es_numeric_name(o->numeric));
-    else
-        snprintf(engine->fingerprint, sizeof engine->fingerprint, "evenshare-%s-%s", ES_VERSION, es_numeric_name(o->numeric));
+    name_bits(engine, o);
     engine->info.parallel = o->parallel;
     engine->info.chunk = o->chunk;
     engine->info.page = o->page;
     engine->info.queue = o->queue;
     engine->info.numeric = o->numeric;
+    engine->info.kv_type = o->kv_type;
     engine->info.fingerprint = engine->fingerprint;
     engine->queue = o->queue;
     engine->limits = (es_sequence_limits){engine->model, engine->info.context, o->reserve, o->page,
@@ -197,7 +203,7 @@ static es_status build(es_engine *engine, es_engine_options *o)
                                        .most_rows = sizes.rows, .most_chunk = o->chunk,
                                        .proven_chunk = o->chunk / 4};
     ES_TRY(es_engine_measure(engine, o->step_budget));
-    engine->page_bytes = es_network_page_bytes(&engine->model->config, o->page, o->numeric);
+    engine->page_bytes = es_network_page_bytes(&engine->model->config, o->page, o->kv_type);
     engine->state_bytes = es_network_slot_bytes(&engine->model->config);
     ES_TRY(open_saves(engine, o));
     count_saves(engine);

@@ -104,14 +104,15 @@ static void forgotten(void *user, es_record_kind kind, int32_t file)
 static es_record_shape shape_of(const es_saves *s, const char *fingerprint)
 {
     const es_model *model = s->network->model;
-    const es_numeric numeric = s->network->sizes.numeric;
+    const es_network_sizes *sizes = &s->network->sizes;
     es_record_shape shape = {
-        .page = s->network->sizes.page,
+        .page = sizes->page,
         .vocabulary = model->config.vocabulary,
-        .page_bytes = es_network_page_bytes(&model->config, s->network->sizes.page, numeric),
+        .page_bytes = es_network_page_bytes(&model->config, sizes->page, sizes->kv_type),
         .state_bytes = es_network_slot_bytes(&model->config),
     };
-    const char *const texts[] = {es_build_name(), fingerprint, es_numeric_name(numeric), s->network->device->info.name};
+    const char *const texts[] = {es_build_name(), fingerprint, es_numeric_name(sizes->numeric), es_kv_type_name(sizes->kv_type),
+                                 s->network->device->info.name};
     shape.key[0] = es_model_identity(model);
     shape.key[1] = es_hash(2, &shape.page, sizeof shape.page);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) shape.key[1] = es_hash(shape.key[1], texts[i], strlen(texts[i]));

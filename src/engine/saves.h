@@ -21,7 +21,7 @@ typedef struct es_saves {
 typedef struct es_saves_options {
     const char *folder;
     size_t bytes;                /**< of files at most */
-    const char *fingerprint;     /**< numeric mode and version */
+    const char *fingerprint;     /**< numeric mode, type of keys and values, and version */
     int64_t marks;               /**< that the prefix tree can have */
     void (*written)(void *user); /**< there may be something to do: called on another thread */
     void *user;

@@ -114,7 +114,7 @@ static void describe(es_model *model, const es_loader *counts)
         .query_heads = c->query_heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
         .experts = c->family->moe ? c->experts : 0, .experts_used = c->family->moe ? c->experts_used : 0,
         .pooling = c->pooling,
-        .kv_bytes_per_token = (int64_t)es_network_page_bytes(c, 16, ES_NUMERIC_F32) / 16,
+        .kv_bytes_per_token = (int64_t)es_network_page_bytes(c, 16, ES_KV_F32) / 16,
         .state_bytes = (int64_t)es_network_slot_bytes(c),
     };
 }

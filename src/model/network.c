@@ -94,10 +94,10 @@ size_t es_network_activation_bytes(const es_config *c, const es_network_sizes *s
     return (size_t)floats * FLOAT;
 }
 
-size_t es_network_page_bytes(const es_config *c, int32_t page, es_numeric numeric)
+size_t es_network_page_bytes(const es_config *c, int32_t page, es_kv_type type)
 {
     const es_attn_shape shape = {c->query_heads, c->kv_heads, c->head_dim, page};
-    return 2 * (size_t)c->attention_layers * es_kv_page_bytes(&shape, numeric);
+    return 2 * (size_t)c->attention_layers * es_kv_page_bytes(&shape, type);
 }
 
 size_t es_network_slot_bytes(const es_config *c)
@@ -121,7 +121,7 @@ static es_status allocate(es_network *network)
 
     const es_attn_shape shape = {c->query_heads, c->kv_heads, c->head_dim, sizes->page};
     for (int32_t i = 0; i < 2 * c->attention_layers; i++)
-        ES_TRY(es_loader_scratch(l, sizes->pages, es_kv_page_bytes(&shape, sizes->numeric), &network->kv[i]));
+        ES_TRY(es_loader_scratch(l, sizes->pages, es_kv_page_bytes(&shape, sizes->kv_type), &network->kv[i]));
     for (int32_t i = 0; i < c->delta_layers; i++) {
         const int64_t state = (int64_t)c->delta.value_heads * c->delta.key_dim * c->delta.value_dim;
         ES_TRY(es_loader_scratch(l, (ES_CONV_TAPS - 1) * es_delta_channels(&c->delta) * sizes->slots, FLOAT,
@@ -261,7 +261,7 @@ static place page_place(const es_network *network, int32_t layer, int32_t page)
 {
     const es_config *c = &network->model->config;
     const es_attn_shape shape = {c->query_heads, c->kv_heads, c->head_dim, network->sizes.page};
-    const size_t bytes = es_kv_page_bytes(&shape, network->sizes.numeric);
+    const size_t bytes = es_kv_page_bytes(&shape, network->sizes.kv_type);
     return (place){network->kv[layer].buffer, (size_t)page * bytes, bytes};
 }
 

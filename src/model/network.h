@@ -20,6 +20,7 @@ typedef struct es_network_sizes {
     int64_t pages;   /**< KV pages */
     int32_t page;    /**< tokens per page */
     es_numeric numeric;
+    es_kv_type kv_type; /**< resolved */
 } es_network_sizes;
 
 /** Activations that layers share: each is overwritten by the next layer. [T] rows each. */
@@ -42,7 +43,7 @@ typedef struct es_network {
     es_activations act;
     es_program body, head, norm;
     es_slice logits;            /**< [outputs][vocabulary] */
-    es_slice *kv;               /**< [attention layers][k, v]: [pages][kv_heads][page][head_dim] each */
+    es_slice *kv;               /**< [attention layers][k, v]: [pages][kv_heads][page][head_dim] each, laid out by the device */
     es_slice *conv_state;       /**< [delta layers]: [slots][3][channels] */
     es_slice *delta_state;      /**< [delta layers]: [slots][value_heads][key_dim][value_dim] */
     es_slice **expert_places;   /**< arrays handed to operations */
@@ -72,7 +73,7 @@ es_status es_network_write_state(es_network *network, int32_t slot, const void *
 
 /** Bytes that a network's activations, one page of all layers, and one state slot take. */
 size_t es_network_activation_bytes(const es_config *config, const es_network_sizes *sizes);
-size_t es_network_page_bytes(const es_config *config, int32_t page, es_numeric numeric);
+size_t es_network_page_bytes(const es_config *config, int32_t page, es_kv_type type);
 size_t es_network_slot_bytes(const es_config *config);
 
 /* One file per kind of layer: each records its operations, x += mixer(norm(x)) or x += mlp(norm(x)). */

@@ -14,6 +14,7 @@
 typedef struct es_backend_info {
     const char *model;       /**< name for /v1/models where no alias is given */
     const char *fingerprint; /**< for system_fingerprint */
+    const char *kv_type;     /**< how keys and values are kept, "q8_0"; NULL: unknown */
     int64_t context;         /**< most tokens of one sequence */
     int32_t vocabulary;
     int32_t hidden;          /**< numbers of an embedding */

@@ -128,6 +128,7 @@ es_status es_backend_open_engine(const es_model *model, es_engine *engine, es_ba
     const es_engine_info *info = es_engine_get_info(engine);
     es_backend_words_init(&backend->words, model, out);
     backend->words.info.fingerprint = info->fingerprint;
+    backend->words.info.kv_type = es_kv_type_name(info->kv_type);
     backend->words.info.context = info->context;
     backend->engine = engine;
     pthread_mutex_init(&backend->lock, NULL);

@@ -238,6 +238,7 @@ static bool keep_hello(process *p, const es_wire_hello *hello)
     if (!es_wire_put_hello(&p->hello, hello) || es_wire_take(p->hello.data, p->hello.bytes, &copy) <= 0) return false;
     p->engine = copy.hello.engine;
     p->info.fingerprint = p->engine.fingerprint;
+    p->info.kv_type = es_kv_type_name(p->engine.kv_type);
     p->info.context = p->engine.context;
     p->first_start = since(p, p->started);
     return true;

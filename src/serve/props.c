@@ -34,5 +34,6 @@ void es_serve_props(es_server *server, es_http_connection *connection)
     json_object_set_new(props, "modalities", json_pack("{s:b, s:b}", "vision", 0, "audio", 0));
     json_object_set_new(props, "build_info", json_string("evenshare " ES_VERSION));
     json_object_set_new(props, "system_fingerprint", text_or_null(info->fingerprint));
+    json_object_set_new(props, "kv_type", text_or_null(info->kv_type));
     es_server_reply_json(connection, 200, props);
 }

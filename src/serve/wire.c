@@ -80,6 +80,7 @@ typedef struct field {
     FIELD(PLAIN, es_engine_info, memory, )                                                                                    \
     FIELD(PLAIN, es_engine_info, memory_limit, )                                                                              \
     FIELD(PLAIN, es_engine_info, numeric, )                                                                                   \
+    FIELD(PLAIN, es_engine_info, kv_type, )                                                                                   \
     FIELD(PLAIN, es_engine_info, decode_seconds, )                                                                            \
     FIELD(PLAIN, es_engine_info, step_budget, )                                                                               \
     FIELD(PLAIN, es_engine_info, checkpoints, )                                                                               \

@@ -1,7 +1,8 @@
 /* Same bits: whatever the plan, the answer is one.
  *
- * A subject is a model (a family with weights of one type) in one numeric mode. Its history of tokens is computed under a first
- * plan, and the hashes of its logits, row by row, and of its sampled answer are the baseline: one hash per (model, mode, tokens).
+ * A subject is a model (a family with weights of one type) in one numeric mode with one type of keys and values. Its history of
+ * tokens is computed under a first plan, and the hashes of its logits, row by row, and of its sampled answer are the baseline: one
+ * hash per (model, mode, type, tokens).
  * Every other plan must give the same: any instruction set, number of threads, chunk, company, walk over the keys, page, with a
  * part of the prompt found in the cache, and when it is moved out for an older sequence and comes back.
  *
@@ -32,7 +33,7 @@
 #define ANSWER 16
 #define MOST_TOP 20
 
-enum axis { FAMILY, WEIGHTS, MODE, SET, THREADS, CHUNK, COMPANY, ATTENTION, PAGE, CACHE, PLACE, AXES };
+enum axis { FAMILY, WEIGHTS, MODE, KV, SET, THREADS, CHUNK, COMPANY, ATTENTION, PAGE, CACHE, PLACE, AXES };
 
 static const int threads_of[] = {1, 2, 3, 7}, chunk_of[] = {1, 5, 64, 300, MOST_TOKENS}, company_of[] = {0, 1, 7, 31},
                  page_of[] = {16, 32, 64, 128, 256, 512};
@@ -42,8 +43,9 @@ static const char *set_of[8]; /* those that this machine has; the first is the b
 static int sets;
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
-enum { TYPES = ES_Q6_K + 1, MODES = 4 };
-static int modes = MODES; /* a GPU (ES_DEVICE=cuda) has neither int8 nor bf16dp, and one instruction set: its own */
+enum { TYPES = ES_Q6_K + 1, MODES = 4, KV_TYPES = 2 }; /* keys and values: the mode's own, q8_0 */
+static int modes = MODES; /* a GPU (ES_DEVICE=cuda) has no int8, bf16dp or q8_0, and one instruction set: its own */
+static int kv_types = KV_TYPES;
 #define GPU_SET "gpu"
 
 /* What a history gives: a hash for each row of logits, and one for each token of the answer. */
@@ -56,7 +58,7 @@ typedef struct outcome {
 
 typedef struct subject {
     es_retyped *model;
-    outcome *baseline[MODES];
+    outcome *baseline[MODES][KV_TYPES];
 } subject;
 
 static subject subjects[ES_RETYPED_FAMILIES][TYPES];
@@ -195,9 +197,9 @@ static const subject *subject_of(int family, int type)
 
 static void describe(const int *row, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s, %s, mode %s; %s, %d threads, chunk %d, %d others, %s, page %d, %s, %s", es_retyped_families[row[FAMILY]],
+    snprintf(text, bytes, "%s, %s, mode %s, %s; %s, %d threads, chunk %d, %d others, %s, page %d, %s, %s", es_retyped_families[row[FAMILY]],
              es_dtype_get_info((es_dtype)row[WEIGHTS])->name, es_numeric_name((es_numeric)(ES_NUMERIC_F32 + row[MODE])),
-             set_of[row[SET]], threads_of[row[THREADS]], chunk_of[row[CHUNK]], company_of[row[COMPANY]],
+             row[KV] ? "q8_0 keys and values" : "its own keys and values", set_of[row[SET]], threads_of[row[THREADS]], chunk_of[row[CHUNK]], company_of[row[COMPANY]],
              attention_of[row[ATTENTION]], page_of[row[PAGE]], cache_of[row[CACHE]], place_of[row[PLACE]]);
 }
 
@@ -207,7 +209,8 @@ static es_engine *engine_with(const int *row, int64_t pages)
     es_engine_options options = {
         .threads = threads_of[row[THREADS]], .parallel = company_of[row[COMPANY]] + 1, .context = context_of_all(),
         .chunk = chunk_of[row[CHUNK]], .page = page_of[row[PAGE]], .no_cache = row[CACHE] == 0, .step_budget = -1,
-        .numeric = (es_numeric)(ES_NUMERIC_F32 + row[MODE]), .attention = (es_attention)row[ATTENTION],
+        .numeric = (es_numeric)(ES_NUMERIC_F32 + row[MODE]), .kv_type = row[KV] ? ES_KV_Q8_0 : ES_KV_AUTO,
+        .attention = (es_attention)row[ATTENTION],
     };
     if (pages) {
         options.pages = pages, options.context = pages * options.page;
@@ -232,8 +235,8 @@ static es_engine *engine_of(const int *row)
 /* The first plan: the best instructions, one thread, alone, a chunk of 64, nothing found in a cache. */
 static const outcome *baseline_of(const int *row, int64_t length)
 {
-    const int first[AXES] = {[FAMILY] = row[FAMILY], [WEIGHTS] = row[WEIGHTS], [MODE] = row[MODE], [CHUNK] = 2, [PAGE] = 2};
-    outcome **b = &subjects[row[FAMILY]][row[WEIGHTS]].baseline[row[MODE]];
+    const int first[AXES] = {[FAMILY] = row[FAMILY], [WEIGHTS] = row[WEIGHTS], [MODE] = row[MODE], [KV] = row[KV], [CHUNK] = 2, [PAGE] = 2};
+    outcome **b = &subjects[row[FAMILY]][row[WEIGHTS]].baseline[row[MODE]][row[KV]];
     if (*b && (*b)->rows >= length) return *b;
     if (!*b) *b = malloc(sizeof **b);
     assert_non_null(*b);
@@ -391,7 +394,7 @@ static bool allowed(const int *value)
 
 static void count_values(int *values)
 {
-    const int all[AXES] = {ES_RETYPED_FAMILIES, TYPES, modes, sets, COUNT(threads_of), COUNT(chunk_of), COUNT(company_of),
+    const int all[AXES] = {ES_RETYPED_FAMILIES, TYPES, modes, kv_types, sets, COUNT(threads_of), COUNT(chunk_of), COUNT(company_of),
                            COUNT(attention_of), COUNT(page_of), COUNT(cache_of), COUNT(place_of)};
     memcpy(values, all, sizeof all);
 }
@@ -433,15 +436,16 @@ static void one_hash_for_every_plan(void **state)
     const int64_t rows = how == WHOLE ? run_product(product) : run_covering();
     for (int f = 0; f < ES_RETYPED_FAMILIES; f++)
         for (int t = 0; t < TYPES; t++)
-            for (int m = 0; m < MODES; m++) {
-                const outcome *b = subjects[f][t].baseline[m];
+            for (int m = 0; m < MODES * KV_TYPES; m++) {
+                const outcome *b = subjects[f][t].baseline[m / KV_TYPES][m % KV_TYPES];
                 if (!b) continue;
                 const uint64_t hash = mix(mix(3, b->row, (size_t)b->rows * sizeof *b->row), b->token, sizeof b->token);
                 all = mix(all, &hash, sizeof hash);
                 models++;
                 if (how != PAIRS)
-                    print_message("%-12s %-5s %-4s %5d tokens and %d more: %016" PRIx64 "\n", es_retyped_families[f],
-                                  es_dtype_get_info((es_dtype)t)->name, es_numeric_name((es_numeric)(ES_NUMERIC_F32 + m)),
+                    print_message("%-12s %-5s %-4s %-4s %5d tokens and %d more: %016" PRIx64 "\n", es_retyped_families[f],
+                                  es_dtype_get_info((es_dtype)t)->name,
+                                  es_numeric_name((es_numeric)(ES_NUMERIC_F32 + m / KV_TYPES)), m % KV_TYPES ? "q8_0" : "own",
                                   (int)b->rows, ANSWER, hash);
             }
     static const char *const what[] = {"every pair of values", "every triple of values", "the product, or a part of it"};
@@ -460,7 +464,7 @@ static void the_same_wherever_the_prompt_ends(void **state)
     assert_non_null(got);
     for (int f = 0; f < (FEW_ROWS ? 1 : (int)ES_ORACLE_FAMILIES); f += how == PAIRS ? 3 : 1) {
         const int row[AXES] = {[FAMILY] = f, [THREADS] = 1, [CHUNK] = 3, [PAGE] = 2, [WEIGHTS] = f % 2 ? ES_F32 : ES_Q4_1,
-                               [MODE] = f % modes};
+                               [MODE] = f % modes, [KV] = f / 3 % kv_types};
         const outcome *base = baseline_of(row, most);
         es_engine *engine = engine_of(row);
         for (int i = 0; i < COUNT(lengths) && lengths[i] < most; i++) {
@@ -524,7 +528,7 @@ static void decoding_equals_prefill(void **state)
     (void)state;
     for (int i = 0; i < (FEW_ROWS ? 1 : ES_RETYPED_FAMILIES * modes); i += how == PAIRS ? modes + 1 : 1) {
         const int row[AXES] = {[FAMILY] = i / modes, [MODE] = i % modes, [WEIGHTS] = (i * 5 + 3) % TYPES, [THREADS] = 1,
-                               [CHUNK] = 3, [PAGE] = 2};
+                               [CHUNK] = 3, [PAGE] = 2, [KV] = i / (modes + 1) % kv_types};
         replay_answer(row, how == PAIRS ? 150 : 1100);
     }
 }
@@ -537,7 +541,7 @@ static int open_all(void **state)
     if (part && atoll(part + 1) > 0) every = atoll(part + 1);
     static const char *const known[] = {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "reference"};
     const char *device = getenv("ES_DEVICE");
-    if (device && strcmp(device, "cuda") == 0) set_of[sets++] = GPU_SET, modes = 2;
+    if (device && strcmp(device, "cuda") == 0) set_of[sets++] = GPU_SET, modes = 2, kv_types = 1;
     for (int i = 0; i < COUNT(known) && modes == MODES; i++) {
         es_kernels kernels;
         if (es_kernels_select(known[i], &kernels) == ES_OK) set_of[sets++] = known[i];
@@ -554,7 +558,7 @@ static int close_all(void **state)
     for (int f = 0; f < ES_RETYPED_FAMILIES; f++)
         for (int t = 0; t < TYPES; t++) {
             es_retyped_close(subjects[f][t].model);
-            for (int m = 0; m < MODES; m++) free(subjects[f][t].baseline[m]);
+            for (int m = 0; m < MODES * KV_TYPES; m++) free(subjects[f][t].baseline[m / KV_TYPES][m % KV_TYPES]);
         }
     es_tensor_set_close(prompts);
     return 0;

@@ -190,6 +190,7 @@ static void small_requests_are_answered(void **state)
     expect_reply(ask("GET /v1/models HTTP/1.0\r\n\r\n"), "\"data\":[{\"id\":\"fake\",\"object\":\"model\"");
     expect_reply(ask("GET /v1/models/fake HTTP/1.0\r\n\r\n"), "{\"id\":\"fake\"");
     expect_reply(ask("GET /v1/models/other HTTP/1.0\r\n\r\n"), "\"code\":\"model_not_found\"");
+    expect_reply(ask("GET /props HTTP/1.0\r\n\r\n"), "\"system_fingerprint\":\"fp_fake\",\"kv_type\":\"q8_0\"");
     expect_reply(ask("GET / HTTP/1.0\r\n\r\n"), "/v1");
     expect_reply(ask("GET /nothing HTTP/1.0\r\n\r\n"), "HTTP/1.1 404 Not Found");
     char *reply = ask("GET /v1/completions HTTP/1.0\r\n\r\n");

@@ -147,13 +147,18 @@ static void damaged_or_foreign_files_are_a_miss(void **state)
         es_engine_close(engine);
         files(flip_a_byte);
     }
-    /* Another numeric mode, another page: not theirs. Their own again: it is written over, not mixed up. */
+    /* Another numeric mode, other keys and values, another page: not theirs. Their own again: it is written over, not mixed up. */
     es_engine_close(es_oracle_engine(model, options));
     options.numeric = ES_NUMERIC_BF16;
     es_engine *engine = es_oracle_engine(model, options);
     assert_int_equal(ask(engine, ids, PROMPT).cached, 0);
     es_engine_close(engine);
     options.numeric = ES_NUMERIC_F32;
+    options.kv_type = ES_KV_Q8_0;
+    engine = es_oracle_engine(model, options);
+    assert_int_equal(ask(engine, ids, PROMPT).cached, 0);
+    es_engine_close(engine);
+    options.kv_type = ES_KV_AUTO;
     options.page = 32;
     engine = es_oracle_engine(model, options);
     const reply got = ask(engine, ids, PROMPT);

@@ -151,6 +151,7 @@ static void the_rest_arrives_too(void **state)
                    .parallel = 4,
                    .context = 4096,
                    .numeric = ES_NUMERIC_INT8,
+                   .kv_type = ES_KV_Q8_0,
                    .step_budget = 0.02,
                    .checkpoints = 9,
                    .device = "cpu",
@@ -165,7 +166,7 @@ static void the_rest_arrives_too(void **state)
     es_wire_message m = take_whole(&text);
     assert_int_equal(m.kind, ES_WIRE_HELLO);
     assert_true(m.hello.engine.parallel == 4 && m.hello.engine.context == 4096 && m.hello.vocabulary == 300);
-    assert_true(m.hello.engine.numeric == ES_NUMERIC_INT8 && m.hello.engine.checkpoints == 9);
+    assert_true(m.hello.engine.numeric == ES_NUMERIC_INT8 && m.hello.engine.kv_type == ES_KV_Q8_0 && m.hello.engine.checkpoints == 9);
     assert_string_equal(m.hello.engine.instruction_set, "avx2");
     assert_string_equal(m.hello.model, "m");
     es_text_clear(&text);

@@ -26,6 +26,8 @@ static const struct {
     {"delta_scan", es_check_delta_scan, ES_F32, 0},
     {"delta_step", es_check_delta_step, ES_F32, 0},
     {"attn_tile_bf16", es_check_attn_tile_bf16, ES_F32, 0},
+    {"attn_tile_q8", es_check_attn_tile_q8, ES_F32, 0},
+    {"attn_decode_q8", es_check_attn_decode_q8, ES_F32, 0},
     {"product_bf16", es_check_product_bf16, ES_F32, 0},
     {"product_bf16dp", es_check_product_bf16dp, ES_F32, 0},
     {"product_int8", es_check_product_int8, ES_Q8_0, ES_Q6_K - ES_Q8_0 + 1},

@@ -67,7 +67,7 @@ void es_case_end(es_case *c);
 /** A matrix of weights with sane scales, as a file would hold it. NULL when there is no memory. */
 unsigned char *es_case_weights(es_case *c, es_dtype type, int64_t elements);
 
-/* One function per row kind, in check_rows.c, check_attention.c and check_matmul.c. */
+/* One function per row kind, in the check_*.c files. */
 typedef void (*es_check_fn)(es_case *c, es_dtype type);
 void es_check_decode(es_case *c, es_dtype type);
 void es_check_dot(es_case *c, es_dtype type);
@@ -84,6 +84,8 @@ void es_check_attn_merge(es_case *c, es_dtype type);
 void es_check_delta_scan(es_case *c, es_dtype type);
 void es_check_delta_step(es_case *c, es_dtype type);
 void es_check_attn_tile_bf16(es_case *c, es_dtype type);
+void es_check_attn_tile_q8(es_case *c, es_dtype type);
+void es_check_attn_decode_q8(es_case *c, es_dtype type);
 void es_check_product_bf16(es_case *c, es_dtype type);
 void es_check_product_bf16dp(es_case *c, es_dtype type);
 void es_check_product_int8(es_case *c, es_dtype type);

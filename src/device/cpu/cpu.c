@@ -263,6 +263,14 @@ static void cut_products(cutter *c, const es_cpu *cpu, es_cpu_worker *me)
     cut_room(c, cpu, ES_CPU_OWN_TOKENS, &me->room);
 }
 
+static void cut_query(cutter *c, int32_t rows, int32_t dim, es_query_room *query)
+{
+    const int64_t groups = (int64_t)rows * (dim / ES_ATTN_Q8_GROUP);
+    query->q = cut(c, (int64_t)rows * dim, sizeof *query->q);
+    query->scale = cut(c, groups, sizeof *query->scale);
+    query->zero = cut(c, groups, sizeof *query->zero);
+}
+
 static void cut_all(cutter *c, es_cpu *cpu)
 {
     const es_device_options *o = &cpu->options;
@@ -284,6 +292,7 @@ static void cut_all(cutter *c, es_cpu *cpu)
         if (!group) continue;
         me->p = cut(c, rows * ES_ATTN_TILE, sizeof *me->p);
         me->lanes = cut(c, rows * 16, sizeof *me->lanes);
+        if (o->kv_type == ES_KV_Q8_0) cut_query(c, rows, o->attn.head_dim, &me->query);
         for (int i = 0; i < 2; i++) cut_piece(c, cpu, rows, &me->piece[i]);
     }
 }
@@ -298,9 +307,10 @@ static es_status check_options(const es_device_options *o)
         if (a->query_heads / a->kv_heads > ES_ATTN_ROWS)
             return es_fail(ES_UNSUPPORTED, "attention with %d query heads to a KV head; at most %d are supported",
                            a->query_heads / a->kv_heads, ES_ATTN_ROWS);
-        if (o->numeric != ES_NUMERIC_F32 && a->head_dim % 2 != 0)
-            return es_fail(ES_UNSUPPORTED, "heads of %d channels in numeric mode %s; use --numeric f32", a->head_dim,
-                           es_numeric_name(o->numeric));
+        const es_kv_type type = es_kv_type_resolve(o->kv_type, o->numeric);
+        if ((type == ES_KV_BF16 && a->head_dim % 2 != 0) || (type == ES_KV_Q8_0 && a->head_dim % ES_ATTN_Q8_GROUP != 0))
+            return es_fail(ES_UNSUPPORTED, "keys and values as %s of heads with %d channels, no multiple of %d; use --kv-type f32",
+                           es_kv_type_name(type), a->head_dim, type == ES_KV_BF16 ? 2 : ES_ATTN_Q8_GROUP);
         if (a->page < ES_ATTN_BLOCK || a->page > 512 || (a->page & (a->page - 1)))
             return es_fail(ES_INVALID, "page: %d is not a power of two from 16 to 512", a->page);
     }
@@ -321,8 +331,10 @@ static es_status build(es_cpu *cpu, const es_device_options *options)
     const es_attn_shape *a = &options->attn;
     cpu->options = *options;
     cpu->options.threads = threads;
+    cpu->options.kv_type = es_kv_type_resolve(options->kv_type, options->numeric);
     cpu->nodes = nodes_for(options->context);
     if (a->head_dim) {
+        cpu->kv_block = (int64_t)es_kv_page_bytes(a, cpu->options.kv_type) / (a->kv_heads * (a->page / ES_ATTN_BLOCK));
         const int32_t group = a->query_heads / a->kv_heads, tile = ES_ATTN_ROWS / group;
         cpu->item_capacity = a->kv_heads * (options->rows / tile + options->spans + 1);
     }

@@ -57,6 +57,13 @@ typedef struct es_panel_room {
     float *scale, *sum;
 } es_panel_room;
 
+/** Query rows in 8 bits, as es_attn_tile_q8 takes them: [64 rows] each. */
+typedef struct es_query_room {
+    int8_t *q;
+    float *scale;
+    int32_t *zero;
+} es_query_room;
+
 /** The tokens of a product, in the forms that its weights need. */
 typedef struct es_cpu_input {
     const float *const *x; /**< [tokens] rows */
@@ -79,6 +86,7 @@ typedef struct es_cpu_worker {
     float *product;         /**< [step rows][16] */
     float *normed;          /**< [16][columns] rows normed for this worker alone */
     float *p, *lanes;       /**< attention scratch: [64 rows][64], [64 rows][16] */
+    es_query_room query;    /**< with keys and values in 8 bits */
     int32_t pieces;         /**< runs published for the merge */
     es_attn_piece piece[2];
 } es_cpu_worker;
@@ -92,6 +100,8 @@ typedef struct es_cpu {
     void *arena;               /**< what all workspaces are cut from */
 
     es_panel_room room;        /**< tokens that all workers encode together */
+
+    int64_t kv_block;          /**< bytes of sixteen keys (or values) of one head */
 
     /* of the current submit */
     const es_program *program;
@@ -112,12 +122,6 @@ static inline float *es_cpu_floats(es_slice slice)
     return slice.buffer ? (float *)(void *)(slice.buffer->data + slice.offset) : NULL;
 }
 
-/** A slice as bfloat16 values. */
-static inline uint16_t *es_cpu_halves(es_slice slice)
-{
-    return (uint16_t *)(void *)(slice.buffer->data + slice.offset);
-}
-
 /** The share of `units` units that falls to a worker. */
 static inline es_range es_cpu_share(const es_cpu *cpu, int64_t units, int worker)
 {
@@ -125,6 +129,8 @@ static inline es_range es_cpu_share(const es_cpu *cpu, int64_t units, int worker
     return es_share_range(&plan, worker);
 }
 
+/** Where a KV head's block of sixteen tokens begins in the cache of keys (or values), in bytes; `token` counts inside the page. */
+int64_t es_cpu_kv_block(const es_cpu *cpu, const es_attn_shape *shape, int64_t page, int32_t kv_head, int64_t token);
 /** Per-step plan of attention: items and who starts where. Called once per submit, before the job. */
 void es_cpu_attn_plan(es_cpu *cpu);
 /** Measure what splitting costs here: some hundred microseconds. Before the first submit. */
@@ -132,7 +138,7 @@ es_status es_cpu_attn_measure(es_cpu *cpu);
 /** Where worker w's run of partitions begins (and worker w − 1's ends). */
 void es_cpu_attn_cut(const es_cpu *cpu, int worker, int32_t *item, int64_t *partition);
 
-/* One function per operation; each does worker's share. run_matmul.c, run_attention.c, run_delta.c, run_moe.c, run_rows.c. */
+/* One function per operation; each does worker's share. in the run_*.c files. */
 void es_cpu_embed(es_cpu *cpu, const es_op_embed *op, int worker);
 void es_cpu_rope_table(es_cpu *cpu, const es_op_rope_table *op, int worker);
 void es_cpu_rmsnorm(es_cpu *cpu, const es_op_rmsnorm *op, int worker);

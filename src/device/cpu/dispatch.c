@@ -29,6 +29,7 @@ static void fill_avx2(es_kernels *kernels)
 {
     es_kernels_avx2(kernels);
     es_attn_bf16_avx2(kernels);
+    es_attn_q8_avx2(kernels);
     es_products_avx2(&kernels->products);
     kernels->products_by = ES_PRODUCTS_BY_VECTORS;
 }
@@ -45,6 +46,7 @@ static void fill_avx512vnni(es_kernels *kernels)
 {
     fill_avx512(kernels);
     es_products_avx512(&kernels->products);
+    es_attn_q8_avx512(kernels);
     kernels->instruction_set = "avx512vnni";
 }
 

@@ -57,6 +57,31 @@ typedef struct es_attn_tile {
     const uint16_t *next_k16[ES_ATTN_TILE_BLOCKS]; /**< the blocks that come after these, worth fetching early; or NULL */
 } es_attn_tile;
 
+/** Channels of a head that share a scale where keys and values are q8_0, and bytes of a block of sixteen keys (or values). */
+#define ES_ATTN_Q8_GROUP 32
+static inline int64_t es_attn_q8_block_bytes(int32_t head_dim)
+{
+    return (int64_t)ES_ATTN_BLOCK * (head_dim + head_dim / ES_ATTN_Q8_GROUP * (int64_t)sizeof(uint16_t));
+}
+
+/** One tile of keys and values in 8 bits, for query rows that share a KV head; head_dim is a multiple of 32. A block of keys is
+ *  [head_dim / 4][16 keys][4 channels] bytes, each 128 more than the key's integer, then scales [head_dim / 32][16 keys] in
+ *  binary16; a block of values [head_dim / 32][4][32 channels][4 keys] integers, then scales as before. */
+typedef struct es_attn_tile_q8 {
+    const int8_t *q;                       /**< [rows][head_dim] integers of the queries */
+    const float *q_scale;                  /**< [rows][head_dim / 32] */
+    const int32_t *q_zero;                 /**< [rows][head_dim / 32] −128 times the sum of the group's integers */
+    const int32_t *valid;                  /**< [rows] how many keys of the tile the row may see; ≤ 0: none */
+    int32_t rows, head_dim;
+    const uint8_t *k[ES_ATTN_TILE_BLOCKS]; /**< read only where some row's `valid` reaches */
+    const uint8_t *v[ES_ATTN_TILE_BLOCKS];
+    const uint8_t *next_k[ES_ATTN_TILE_BLOCKS]; /**< the blocks that come after these, worth fetching early; or NULL */
+    float *m;                              /**< [rows] running maximum, −inf at first */
+    float *l;                              /**< [rows][16] running sums of exponentials, key j in lane j mod 16 */
+    float *o;                              /**< [rows][head_dim] running output */
+    float *p;                              /**< [rows][64] scratch */
+} es_attn_tile_q8;
+
 /** A column tile of one head's state over the rows of a span. */
 typedef struct es_delta_tile {
     float *state;        /**< [key_dim] rows of `columns`, state_stride floats apart; read and written */
@@ -113,6 +138,15 @@ typedef struct es_kernels {
      *  channels (or keys) an even and an odd chain from zero, then c = c + (e + o); p = e^(s − m) is rounded to bfloat16. */
     void (*attn_tile_bf16)(const es_attn_tile *tile);
 
+    /** The same over keys and values in 8 bits (q8_0), in integers:
+     *    score    s = Σ over groups of 32 channels, in order, by fma: (q scale · k scale) · (Σ of 32 products of integers)
+     *    tile     t = max s, with +0 for a zero; p = e^(s − t), NaN counting as 0; the tile's own l: key j in lane j mod 16
+     *    values   per group: S = the largest scale of the keys that the row sees; w = p · (v scale · (32767 / S)), rounded to
+     *             an integer; Σ w · v of integers
+     *    fold     m' = max(m, t), c = e^(m − m'), a = e^(t − m'); l ← fma(a, tile's l, c·l),
+     *             o ← fma(a · (S / 32767), Σ w·v, c·o) */
+    void (*attn_tile_q8)(const es_attn_tile_q8 *tile);
+
     /** The attention operator: (m, l, o) ← (m, l, o) ⊕ (m2, l2, o2), o of n floats. An empty side (m = −inf) gives the
      *  other, bit for bit. */
     void (*attn_merge)(float *m, float *l, float *o, float m2, float l2, const float *o2, int32_t n);
@@ -132,6 +166,9 @@ typedef struct es_kernels {
 /** The reference of attn_tile_bf16, in a file of its own. */
 void es_attn_tile_bf16_ref(const es_attn_tile *tile);
 
+/** The reference of attn_tile_q8. */
+void es_attn_tile_q8_ref(const es_attn_tile_q8 *tile);
+
 /** The plain-C functions of a mode. */
 void es_kernels_reference(es_kernels *kernels);
 
@@ -140,6 +177,8 @@ void es_kernels_avx2(es_kernels *kernels);
 void es_kernels_avx512(es_kernels *kernels);
 void es_attn_bf16_avx2(es_kernels *kernels);
 void es_attn_bf16_avx512(es_kernels *kernels);
+void es_attn_q8_avx2(es_kernels *kernels);
+void es_attn_q8_avx512(es_kernels *kernels);
 
 /** The best table up to `highest` ("amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "reference"; NULL:
  *  $ES_INSTRUCTION_SET, else the best). ES_INVALID for another name, ES_UNSUPPORTED for one that this machine does not have. */

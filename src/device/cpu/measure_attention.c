@@ -17,6 +17,7 @@ enum { RUNS = 5, MEETINGS = 16 };
 typedef struct ground {
     es_cpu *cpu;
     es_attn_tile tile;
+    es_attn_tile_q8 tile_q8;
     double fold, merge, meet; /* seconds */
 } ground;
 
@@ -33,7 +34,11 @@ static void measure_kernels(ground *g)
     g->fold = g->merge = 1.0;
     for (int i = 0; i < RUNS; i++) {
         uint64_t start = es_clock_now(&clock);
-        (g->cpu->options.numeric == ES_NUMERIC_F32 ? kernels->attn_tile : kernels->attn_tile_bf16)(t);
+        switch (g->cpu->options.kv_type) {
+        case ES_KV_Q8_0: kernels->attn_tile_q8(&g->tile_q8); break;
+        case ES_KV_BF16: kernels->attn_tile_bf16(t); break;
+        default: kernels->attn_tile(t); break;
+        }
         g->fold = fmin(g->fold, seconds_since(&clock, start));
         start = es_clock_now(&clock);
         for (int32_t r = 0; r < t->rows; r++) {
@@ -81,6 +86,10 @@ es_status es_cpu_attn_measure(es_cpu *cpu)
         g.tile.k[b] = g.tile.v[b] = all + dim + (int64_t)b * ES_ATTN_BLOCK * dim;
         g.tile.k16[b] = g.tile.v16[b] = (const uint16_t *)(const void *)g.tile.k[b];
     }
+    const void *zeros = all + dim;
+    g.tile_q8 = (es_attn_tile_q8){.q = zeros, .q_scale = zeros, .q_zero = zeros, .valid = valid, .rows = group, .head_dim = dim,
+                                  .m = g.tile.m, .l = g.tile.l, .o = g.tile.o, .p = g.tile.p};
+    for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) g.tile_q8.k[b] = g.tile_q8.v[b] = (const uint8_t *)(const void *)g.tile.k[b];
     es_pool_run(cpu->pool, measure_job, &g);
     free(all);
     cpu->attn_costs = (es_plan_costs){g.fold * (ES_ATTN_PARTITION / ES_ATTN_TILE) / es_plan_weight(group), g.meet, g.merge};

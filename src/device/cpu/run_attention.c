@@ -9,14 +9,7 @@
  * (V1). A run that holds part of one publishes its maximal aligned nodes (V2), and es_cpu_attn_merge() continues the stack
  * over all published nodes in order. Both do the same merges in the same tree: the plan cannot change a bit. */
 #include "device/cpu/cpu.h"
-#include "base/half.h"
 #include "device/cpu/math.h"
-
-/* The modes bf16 and int8 keep keys and values as bfloat16. */
-static bool is_bf16(const es_cpu *cpu)
-{
-    return cpu->options.numeric != ES_NUMERIC_F32;
-}
 
 static es_plan_list attn_list(const es_cpu *cpu)
 {
@@ -93,46 +86,86 @@ static fold start_fold(es_cpu *cpu, const es_op_attn *op, const es_attn_item *it
     return f;
 }
 
-/* Where the block of keys at a position starts, in elements. */
+/* An item's query rows in 8 bits. */
+static void encode_queries(const fold *f)
+{
+    const int32_t dim = f->op->shape.head_dim, groups = dim / ES_ATTN_Q8_GROUP;
+    const es_query_room *to = &f->me->query;
+    for (int32_t r = 0; r < f->rows; r++) {
+        float sum[ES_ATTN_MOST_HEAD_DIM / ES_ATTN_Q8_GROUP];
+        f->cpu->kernels.products.encode_int8(&f->me->rows[r], 1, dim, to->q + (int64_t)r * dim, to->scale + r * groups, sum);
+        for (int32_t g = 0; g < groups; g++) to->zero[r * groups + g] = -128 * (int32_t)sum[g];
+    }
+}
+
+/* Where the block of keys (or values) at a position starts, in bytes. */
 static int64_t place_of(const fold *f, int64_t position)
 {
     const es_attn_shape *shape = &f->op->shape;
-    const int64_t page_elements = (int64_t)shape->kv_heads * shape->page * shape->head_dim;
-    return f->span->pages[position / shape->page] * page_elements +
-           ((int64_t)f->item->kv_head * shape->page + position % shape->page) * shape->head_dim;
+    return es_cpu_kv_block(f->cpu, shape, f->span->pages[position / shape->page], f->item->kv_head, position % shape->page);
+}
+
+/* One tile of keys: where its blocks are, and how much of it each row sees. `next` are the keys of the tile after it. */
+typedef struct tile_places {
+    const unsigned char *k[ES_ATTN_TILE_BLOCKS], *v[ES_ATTN_TILE_BLOCKS], *next_k[ES_ATTN_TILE_BLOCKS];
+    int32_t valid[ES_ATTN_ROWS];
+} tile_places;
+
+static void find_tile(const fold *f, int64_t key, int64_t last_key, tile_places *places)
+{
+    const unsigned char *k = f->op->k_cache.buffer->data + f->op->k_cache.offset;
+    const unsigned char *v = f->op->v_cache.buffer->data + f->op->v_cache.offset;
+    for (int32_t b = 0; b < ES_ATTN_TILE_BLOCKS; b++) {
+        const int64_t at = key + b * ES_ATTN_BLOCK;
+        places->k[b] = places->v[b] = places->next_k[b] = NULL;
+        if (at > last_key) continue;
+        const int64_t offset = place_of(f, at);
+        places->k[b] = k + offset;
+        places->v[b] = v + offset;
+        if (at + ES_ATTN_TILE <= last_key) places->next_k[b] = k + place_of(f, at + ES_ATTN_TILE);
+    }
+    for (int32_t r = 0; r < f->rows; r++) {
+        const int64_t sees = f->first_position + r / f->group - key + 1;
+        places->valid[r] = sees > ES_ATTN_TILE ? ES_ATTN_TILE : sees < 0 ? 0 : (int32_t)sees;
+    }
+}
+
+/* Folds one tile into a node, by the kernel of the cache's type. */
+static void fold_tile(const fold *f, const tile_places *places, const es_attn_node *node)
+{
+    const es_kernels *kernels = &f->cpu->kernels;
+    es_cpu_worker *me = f->me;
+    const int32_t dim = f->op->shape.head_dim;
+    if (f->cpu->options.kv_type == ES_KV_Q8_0) {
+        es_attn_tile_q8 tile = {.q = me->query.q, .q_scale = me->query.scale, .q_zero = me->query.zero, .valid = places->valid,
+                                .rows = f->rows, .head_dim = dim, .m = node->m, .l = me->lanes, .o = node->o, .p = me->p};
+        for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++)
+            tile.k[b] = places->k[b], tile.v[b] = places->v[b], tile.next_k[b] = places->next_k[b];
+        kernels->attn_tile_q8(&tile);
+        return;
+    }
+    es_attn_tile tile = {.q = me->rows, .valid = places->valid, .rows = f->rows, .head_dim = dim, .m = node->m, .l = me->lanes,
+                         .o = node->o, .p = me->p};
+    for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) {
+        tile.k[b] = (const float *)(const void *)places->k[b], tile.v[b] = (const float *)(const void *)places->v[b];
+        tile.k16[b] = (const uint16_t *)(const void *)places->k[b], tile.v16[b] = (const uint16_t *)(const void *)places->v[b];
+        tile.next_k16[b] = (const uint16_t *)(const void *)places->next_k[b];
+    }
+    (f->cpu->options.kv_type == ES_KV_BF16 ? kernels->attn_tile_bf16 : kernels->attn_tile)(&tile);
 }
 
 /* The leaf: folds the keys of one partition, tile by tile, into (m, l, o). */
 static void fold_partition(const fold *f, int64_t partition, es_attn_node *node)
 {
-    const es_attn_shape *shape = &f->op->shape;
     const int64_t last_key = f->first_position + f->item->tokens - 1;
-    int32_t valid[ES_ATTN_ROWS];
-    es_attn_tile tile = {.q = f->me->rows, .valid = valid, .rows = f->rows, .head_dim = shape->head_dim,
-                         .m = node->m, .l = f->me->lanes, .o = node->o, .p = f->me->p};
     for (int32_t r = 0; r < f->rows; r++) node->m[r] = -INFINITY;
     memset(f->me->lanes, 0, (size_t)f->rows * ES_LANES * sizeof(float));
-    memset(node->o, 0, (size_t)f->rows * (size_t)shape->head_dim * sizeof(float));
-
+    memset(node->o, 0, (size_t)f->rows * (size_t)f->op->shape.head_dim * sizeof(float));
     for (int64_t key = partition * ES_ATTN_PARTITION; key < (partition + 1) * ES_ATTN_PARTITION && key <= last_key;
          key += ES_ATTN_TILE) {
-        for (int32_t b = 0; b < ES_ATTN_TILE_BLOCKS && key + b * ES_ATTN_BLOCK <= last_key; b++) {
-            const int64_t at = key + b * ES_ATTN_BLOCK, offset = place_of(f, at);
-            if (is_bf16(f->cpu)) {
-                tile.k16[b] = es_cpu_halves(f->op->k_cache) + offset;
-                tile.v16[b] = es_cpu_halves(f->op->v_cache) + offset;
-                tile.next_k16[b] = at + ES_ATTN_TILE <= last_key
-                                       ? es_cpu_halves(f->op->k_cache) + place_of(f, at + ES_ATTN_TILE) : NULL;
-            } else {
-                tile.k[b] = es_cpu_floats(f->op->k_cache) + offset;
-                tile.v[b] = es_cpu_floats(f->op->v_cache) + offset;
-            }
-        }
-        for (int32_t r = 0; r < f->rows; r++) {
-            const int64_t sees = f->first_position + r / f->group - key + 1;
-            valid[r] = sees > ES_ATTN_TILE ? ES_ATTN_TILE : sees < 0 ? 0 : (int32_t)sees;
-        }
-        (is_bf16(f->cpu) ? f->cpu->kernels.attn_tile_bf16 : f->cpu->kernels.attn_tile)(&tile);
+        tile_places places;
+        find_tile(f, key, last_key, &places);
+        fold_tile(f, &places, node);
     }
     for (int32_t r = 0; r < f->rows; r++) node->l[r] = es_fold_lanes(f->me->lanes + r * ES_LANES);
     node->height = 0;
@@ -199,6 +232,7 @@ void es_cpu_attn(es_cpu *cpu, const es_op_attn *op, int worker)
         const es_attn_item *it = &cpu->item[item];
         const int64_t end = item == last_item ? last_partition : it->load.partitions;
         const fold f = start_fold(cpu, op, it, worker);
+        if (cpu->options.kv_type == ES_KV_Q8_0) encode_queries(&f);
         es_attn_piece *piece = &me->piece[me->pieces];
         piece->item = item;
         fold_run(&f, partition, end, piece);
@@ -246,64 +280,4 @@ void es_cpu_attn_merge(es_cpu *cpu, const es_op_attn *op, int worker)
             const es_range rows = es_cpu_share(cpu, (int64_t)cpu->item[item].tokens * group, worker);
             if (rows.begin < rows.end) merge_item(cpu, op, item, (int32_t)rows.begin, (int32_t)rows.end, worker);
         }
-}
-
-/* Rotates the first 2·pairs channels by the row's angles; the others are copied. */
-static void rotate(const float *x, const float *table, int32_t pairs, bool interleaved, int32_t dim, float *out)
-{
-    for (int32_t i = 0; i < pairs; i++) {
-        const int32_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + pairs;
-        const float c = table[2 * i], s = table[2 * i + 1], xa = x[a], xb = x[b];
-        out[a] = fmaf(xa, c, -(xb * s));
-        out[b] = fmaf(xb, c, xa * s);
-    }
-    for (int32_t d = 2 * pairs; d < dim; d++) out[d] = x[d];
-}
-
-/* One head of one row: unit h < query_heads is a query head, the others are KV heads (key and value). */
-static void prepare_head(es_cpu *cpu, const es_op_attn_prepare *op, int64_t row, int32_t h)
-{
-    const es_attn_shape *shape = &op->shape;
-    const int32_t dim = shape->head_dim;
-    const float *table = es_cpu_floats(op->rope) + row * op->rope_pairs * 2;
-    float normed[ES_ATTN_MOST_HEAD_DIM], turned[ES_ATTN_MOST_HEAD_DIM];
-    if (h < shape->query_heads) {
-        const float *q = es_cpu_floats(op->q) + row * op->q_stride + h * op->q_head_stride, *norm = es_cpu_floats(op->q_norm);
-        float *out = es_cpu_floats(op->q_out) + (row * shape->query_heads + h) * dim;
-        if (norm) cpu->kernels.rmsnorm(q, norm, normed, dim, op->eps);
-        rotate(norm ? normed : q, table, op->rope_pairs, op->interleaved, dim, turned);
-        for (int32_t d = 0; d < dim; d++) {
-            const float scaled = turned[d] * op->scale;
-            out[d] = is_bf16(cpu) ? es_bfloat_to_float(es_float_to_bfloat(scaled)) : scaled;
-        }
-        return;
-    }
-    const int32_t kv = h - shape->query_heads;
-    const es_span *span = &cpu->batch->span[cpu->row_span[row]];
-    const int64_t position = cpu->row_position[row], page = span->pages[position / shape->page];
-    const int64_t inside = position % shape->page, block = inside / ES_ATTN_BLOCK, lane = inside % ES_ATTN_BLOCK;
-    const int64_t at = ((page * shape->kv_heads + kv) * shape->page + block * ES_ATTN_BLOCK) * dim;
-    const float *k = es_cpu_floats(op->k) + row * op->kv_stride + kv * dim, *norm = es_cpu_floats(op->k_norm);
-    if (norm) cpu->kernels.rmsnorm(k, norm, normed, dim, op->eps);
-    rotate(norm ? normed : k, table, op->rope_pairs, op->interleaved, dim, turned);
-    const float *v = es_cpu_floats(op->v) + row * op->kv_stride + kv * dim;
-    if (is_bf16(cpu)) {
-        uint16_t *keys = es_cpu_halves(op->k_cache) + at, *values = es_cpu_halves(op->v_cache) + at;
-        for (int32_t d = 0; d < dim; d++) {
-            keys[(d / 2 * ES_ATTN_BLOCK + lane) * 2 + d % 2] = es_float_to_bfloat(turned[d]);
-            values[(lane / 2 * dim + d) * 2 + lane % 2] = es_float_to_bfloat(v[d]);
-        }
-        return;
-    }
-    float *keys = es_cpu_floats(op->k_cache) + at + lane;
-    for (int32_t d = 0; d < dim; d++) keys[d * ES_ATTN_BLOCK] = turned[d];
-    memcpy(es_cpu_floats(op->v_cache) + at + lane * dim, v, (size_t)dim * sizeof(float));
-}
-
-void es_cpu_attn_prepare(es_cpu *cpu, const es_op_attn_prepare *op, int worker)
-{
-    const int64_t heads = op->shape.query_heads + op->shape.kv_heads;
-    const es_range share = es_cpu_share(cpu, cpu->batch->rows * heads, worker);
-    for (int64_t unit = share.begin; unit < share.end; unit++)
-        prepare_head(cpu, op, unit / heads, (int32_t)(unit % heads));
 }

@@ -183,6 +183,7 @@ void es_kernels_reference(es_kernels *kernels)
         .conv_silu = conv_silu_ref,
         .attn_tile = attn_tile_ref,
         .attn_tile_bf16 = es_attn_tile_bf16_ref,
+        .attn_tile_q8 = es_attn_tile_q8_ref,
         .attn_merge = attn_merge_ref,
         .delta_scan = delta_scan_ref,
         .instruction_set = "reference",
