@@ -207,7 +207,9 @@ static void describe(const int *row, char *text, size_t bytes)
 static es_engine *engine_with(const int *row, int64_t pages)
 {
     es_engine_options options = {
-        .threads = threads_of[row[THREADS]], .parallel = company_of[row[COMPANY]] + 1, .context = context_of_all(),
+        .threads = threads_of[row[THREADS]], .parallel = company_of[row[COMPANY]] + 1,
+        /* What goes on in the middle of a cached page copies it: that page is there besides those of the sequence. */
+        .context = context_of_all() + (row[CACHE] ? page_of[row[PAGE]] : 0),
         .chunk = chunk_of[row[CHUNK]], .page = page_of[row[PAGE]], .no_cache = row[CACHE] == 0, .step_budget = -1,
         .numeric = (es_numeric)(ES_NUMERIC_F32 + row[MODE]), .kv_type = row[KV] ? ES_KV_Q8_0 : ES_KV_AUTO,
         .attention = (es_attention)row[ATTENTION],
