@@ -12,9 +12,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Sixteen rows of a matrix, and where the next sixteen begin. */
+enum { SHORT_ROW = 1024 }; /* bytes */
+
+/* Sixteen rows of a matrix, and where the rows begin that are fetched meanwhile: the next sixteen, or the sixteen after those
+ * where rows are so short that memory would not have answered by then. */
 typedef struct sixteen {
-    const uint8_t *rows;
+    const uint8_t *rows, *ahead;
     size_t row_bytes;
     __m512i index; /* r · row_bytes */
 } sixteen;
@@ -22,7 +25,8 @@ typedef struct sixteen {
 INLINE sixteen sixteen_rows(const void *rows, size_t row_bytes)
 {
     const __m512i r = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    return (sixteen){rows, row_bytes, _mm512_mullo_epi32(r, _mm512_set1_epi32((int)row_bytes))};
+    const uint8_t *first = rows, *ahead = first + (row_bytes < SHORT_ROW ? 32 : 16) * row_bytes;
+    return (sixteen){first, ahead, row_bytes, _mm512_mullo_epi32(r, _mm512_set1_epi32((int)row_bytes))};
 }
 
 /* Four bytes of each row. */
@@ -42,10 +46,10 @@ INLINE __m512 high_halves(__m512i words)
     return low_halves(_mm512_srli_epi32(words, 16));
 }
 
-/* Fetch bytes [from, to) of the sixteen rows after these. */
+/* Fetch bytes [from, to) of sixteen rows that come later. */
 INLINE void fetch_next(const sixteen *s, size_t from, size_t to)
 {
-    es_fetch(s->rows + 16 * s->row_bytes, from, to);
+    es_fetch(s->ahead, from, to);
 }
 
 INLINE __m512i pair(__m256i lower, __m256i upper)
