@@ -15,7 +15,7 @@
 
 typedef struct settings {
     es_model_settings model;
-    const char *only, *type, *html;
+    const char *only, *type, *html, *device;
     int64_t columns, threads, repeat;
     bool json, no_histogram;
 } settings;
@@ -28,6 +28,8 @@ static const es_option own[] = {
      .help = "with --type: numbers in a row [all]"},
     {"threads", 't', ES_OPTION_INT, "N", offsetof(settings, threads), .fallback = "0", .min = 0, .max = ES_POOL_MOST_WORKERS,
      .help = "threads that compute; 0 is the CPUs this process may use; changes no bit"},
+    {"device", 0, ES_OPTION_CHOICE, "cpu|cuda", offsetof(settings, device), .fallback = "cpu",
+     .help = "where to compute; a GPU leaves integers and doubles to the CPU"},
     {"html", 0, ES_OPTION_TEXT, "FILE", offsetof(settings, html),
      .help = "write a report with plots, one file, for a browser"},
     {"no-histogram", 0, ES_OPTION_FLAG, NULL, offsetof(settings, no_histogram), .help = "moments, counts and rows only"},
@@ -66,7 +68,8 @@ static es_status run_once(es_team *team, es_stats_file *file, bool histogram, do
     for (size_t i = 0; i < file->count; i++) {
         es_stats_item *item = &file->item[i];
         es_tensor_stats_free(&item->stats);
-        ES_TRY(es_tensor_stats_compute(team, &item->input, &(es_stats_options){histogram}, &item->stats));
+        ES_TRY(es_tensor_stats_compute(team, &item->input, &(es_stats_options){.histogram = histogram, .gpu = file->gpu},
+                                       &item->stats));
     }
     *seconds = seconds_now() - start;
     return ES_OK;
@@ -151,8 +154,10 @@ static void print_table(const es_stats_file *file)
         print_name(file->skipped[i]);
         putchar('\n');
     }
-    printf("%zu tensors, %.1f MB in %.2f s (%.1f GB/s) with %d threads\n", file->count, (double)file->bytes / 1e6,
-           file->seconds, (double)file->bytes / 1e9 / file->seconds, file->threads);
+    printf("%zu tensors, %.1f MB in %.2f s (%.1f GB/s) ", file->count, (double)file->bytes / 1e6, file->seconds,
+           (double)file->bytes / 1e9 / file->seconds);
+    if (file->gpu) puts("on a GPU");
+    else printf("with %d threads\n", file->threads);
 }
 
 static void print_bandwidth(const es_stats_file *file, const bandwidth *b)
@@ -222,7 +227,8 @@ static void print_json(const es_stats_file *file, const bandwidth *b)
     json_t *items = json_array(), *skipped = json_array();
     for (size_t i = 0; i < file->count; i++) json_array_append_new(items, item_json(&file->item[i]));
     for (size_t i = 0; i < file->skipped_count; i++) json_array_append_new(skipped, json_string(file->skipped[i]));
-    json_t *o = json_pack("{s:s?,s:i,s:I,s:f,s:o,s:o}", "file", file->path, "threads", file->threads, "bytes",
+    json_t *o = json_pack("{s:s?,s:s,s:i,s:I,s:f,s:o,s:o}", "file", file->path, "device", file->gpu ? "cuda" : "cpu",
+                          "threads", file->threads, "bytes",
                           (json_int_t)file->bytes, "seconds", file->seconds, "tensors", items, "skipped", skipped);
     if (b->read > 0)
         json_object_set_new(o, "bandwidth", json_pack("{s:f,s:f,s:f}", "read_seconds", b->read, "moments_seconds", b->moments,
@@ -253,6 +259,7 @@ static es_status work(const settings *s, const char *path, es_team *team, es_sta
     keep_wanted(file, s);
     if (file->count == 0 && s->only) return es_fail(ES_NOT_FOUND, "%s: no tensor has \"%s\" in its name", path, s->only);
     if (file->count == 0) return es_fail(ES_NOT_FOUND, "%s: no tensors", path);
+    if (es_device_kind_of(s->device) == ES_DEVICE_CUDA) ES_TRY(es_stats_gpu_open(&file->gpu));
     file->threads = es_team_size(team);
     file->histogram = !s->no_histogram;
     bandwidth b = {0};

@@ -25,6 +25,7 @@ typedef struct es_stats_file {
     char **skipped;          /**< "name (type)" of tensors that cannot be read */
     size_t skipped_count;
     /* of the run */
+    es_stats_gpu *gpu; /**< NULL: threads compute */
     int threads;
     bool histogram;
     size_t bytes;

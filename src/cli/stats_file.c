@@ -104,7 +104,7 @@ static es_status open_raw(es_stats_file *file, const char *type, int64_t columns
     if (columns > 0) npy.rank = 2, npy.shape[0] = npy.items / columns, npy.shape[1] = columns;
     if (n->kind == 'h') npy.kind = 'u';
     es_stats_input input = es_stats_of_npy(&npy, &file->kernels);
-    if (n->kind == 'h') input.convert = NULL, input.type = ES_ITEM_BF16;
+    if (n->kind == 'h') input.convert = NULL, input.type = ES_ITEM_BF16, input.stored = ES_BF16;
     return take_array(file, &npy, n->name, &input);
 }
 
@@ -148,6 +148,7 @@ void es_stats_file_close(es_stats_file *file)
     for (size_t i = 0; i < file->skipped_count; i++) free(file->skipped[i]);
     free(file->item);
     free(file->skipped);
+    es_stats_gpu_close(file->gpu);
     es_tensor_set_close(file->set);
     es_gguf_close(file->gguf);
     es_file_unmap(&file->mapped);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda/load.h"
 #include "fold/summary.h"
 
 #define PIECE 8192 /* a multiple of every storage block */
@@ -358,6 +359,51 @@ static es_status compute(es_team *team, job *j, es_tensor_stats *stats)
     return status;
 }
 
+/* --- on a GPU --- */
+
+struct es_stats_gpu {
+    const es_cuda_api *api;
+    es_cuda_stats *stats;
+};
+
+es_status es_stats_gpu_open(es_stats_gpu **out)
+{
+    const es_cuda_api *api;
+    ES_TRY(es_cuda_load(&api));
+    es_stats_gpu *gpu = malloc(sizeof *gpu);
+    if (!gpu) return es_fail(ES_NO_MEMORY, "no memory for the GPU's record");
+    gpu->api = api;
+    const es_status status = api->stats_open(&gpu->stats);
+    if (status != ES_OK) free(gpu);
+    else *out = gpu;
+    return status;
+}
+
+void es_stats_gpu_close(es_stats_gpu *gpu)
+{
+    if (gpu) gpu->api->stats_close(gpu->stats);
+    free(gpu);
+}
+
+static bool is_for_gpu(const es_stats_input *in, const es_stats_options *options)
+{
+    return options->gpu && in->stored < ES_DTYPES && in->stored != ES_I32;
+}
+
+static es_status compute_on_gpu(const es_stats_options *options, job *j, es_tensor_stats *stats)
+{
+    const es_stats_input *in = j->in;
+    const es_cuda_stats_job call = {.data = in->data, .type = in->stored, .rows = in->rows, .columns = in->columns,
+                                    .piece = PIECE, .blocks = options->blocks, .summary = &stats->summary,
+                                    .bin = stats->histogram, .size = (es_cuda_piece *)(void *)j->size};
+    _Static_assert(sizeof(es_cuda_piece) == sizeof(es_part_size), "a piece is what the fold library calls a part");
+    ES_TRY(options->gpu->api->stats_run(options->gpu->stats, &call));
+    if (!j->size) return ES_OK;
+    classes energy = no_classes, largest = no_classes;
+    if (j->pieces_per_row == 1) widen_by_rows(&energy, &largest, j->size, in->rows);
+    return look_at_rows(j, energy, largest, stats);
+}
+
 es_status es_tensor_stats_compute(es_team *team, const es_stats_input *input, const es_stats_options *options,
                                   es_tensor_stats *stats)
 {
@@ -370,7 +416,8 @@ es_status es_tensor_stats_compute(es_team *team, const es_stats_input *input, co
     es_status status = ES_OK;
     if ((j.histogram && !stats->histogram) || (input->rows >= FEW_ROWS && pieces > 0 && !j.size))
         status = es_fail(ES_NO_MEMORY, "no memory for the figures of %" PRId64 " rows", input->rows);
-    if (status == ES_OK) status = compute(team, &j, stats);
+    if (status == ES_OK)
+        status = is_for_gpu(input, options) ? compute_on_gpu(options, &j, stats) : compute(team, &j, stats);
     free(j.size);
     if (status != ES_OK) es_tensor_stats_free(stats);
     return status;
@@ -388,7 +435,8 @@ es_stats_input es_stats_of_tensor(const es_tensor *tensor, const es_kernels *ker
 {
     const es_dtype_info *info = es_dtype_get_info(tensor->type);
     es_stats_input in = {.data = tensor->data, .rows = 1, .columns = tensor->rank > 0 ? tensor->shape[tensor->rank - 1] : 1,
-                         .block = info->block, .block_bytes = info->block_bytes, .decode = kernels->decode[tensor->type]};
+                         .block = info->block, .block_bytes = info->block_bytes, .stored = tensor->type,
+                         .decode = kernels->decode[tensor->type]};
     for (int i = 0; i + 1 < tensor->rank; i++) in.rows *= tensor->shape[i];
     in.row_bytes = (size_t)(in.columns / info->block) * (size_t)info->block_bytes;
     switch (tensor->type) {
@@ -422,7 +470,7 @@ CONVERT(from_u64, uint64_t)
 es_stats_input es_stats_of_npy(const es_npy *npy, const es_kernels *kernels)
 {
     es_stats_input in = {.data = npy->data, .rows = 1, .columns = 1, .block = 1, .block_bytes = npy->bytes,
-                         .type = ES_ITEM_F64};
+                         .stored = ES_DTYPES, .type = ES_ITEM_F64};
     if (npy->rank > 0) in.columns = npy->shape[npy->fortran ? 0 : npy->rank - 1];
     in.rows = in.columns > 0 ? npy->items / in.columns : 0;
     in.row_bytes = (size_t)in.columns * (size_t)npy->bytes;
@@ -431,7 +479,7 @@ es_stats_input es_stats_of_npy(const es_npy *npy, const es_kernels *kernels)
     static void (*const us[])(const unsigned char *, int64_t, double *) = {from_u8, from_u16, from_u32, from_u64};
     if (npy->kind == 'i') in.convert = is[size];
     else if (npy->kind != 'f') in.convert = us[size];
-    else if (npy->bytes == 2) in.type = ES_ITEM_F16, in.decode = kernels->decode[ES_F16];
-    else if (npy->bytes == 4) in.type = ES_ITEM_F32;
+    else if (npy->bytes == 2) in.type = ES_ITEM_F16, in.stored = ES_F16, in.decode = kernels->decode[ES_F16];
+    else if (npy->bytes == 4) in.type = ES_ITEM_F32, in.stored = ES_F32;
     return in;
 }

@@ -21,6 +21,7 @@ typedef struct es_stats_input {
     int64_t rows, columns;
     size_t row_bytes;
     int block, block_bytes;   /**< of the storage type: 1 and the item's size for plain ones */
+    es_dtype stored;          /**< how the items lie; ES_DTYPES: as no weight does (numpy's integers and doubles) */
     es_item_type type;        /**< of the items as they lie, or as they are after `decode` (F32) or `convert` (F64) */
     es_decode_fn decode;      /**< for stored types that have to be unpacked, and F16 for the histogram */
     bool unpack;              /**< moments, too, are taken from what `decode` gives */
@@ -58,8 +59,17 @@ typedef struct es_tensor_stats {
     int64_t zero_rows_at_end;                   /**< rows of zeros only after the last other row; 0 if there is no other */
 } es_tensor_stats;
 
+/** A GPU that computes. What it does not read (integers, doubles) the host does. Counts, extremes and histograms are the host's;
+ *  moments agree with exact ones to 1e-12 (the host's own of BF16 to 1e-6); denormals that unpacking makes count as zero. */
+typedef struct es_stats_gpu es_stats_gpu;
+/** ES_UNSUPPORTED where there is none, with the reason. */
+es_status es_stats_gpu_open(es_stats_gpu **gpu);
+void es_stats_gpu_close(es_stats_gpu *gpu);
+
 typedef struct es_stats_options {
     bool histogram;
+    es_stats_gpu *gpu; /**< or NULL: `team` computes */
+    int32_t blocks;    /**< of a GPU's grid; 0: as many as fill it; changes no bit */
 } es_stats_options;
 
 es_status es_tensor_stats_compute(es_team *team, const es_stats_input *input, const es_stats_options *options,

@@ -15,6 +15,7 @@
 #endif
 
 #include "device/cuda/scan.h"
+#include "evenshare/operators.h"
 
 static int failures, checks;
 
@@ -180,6 +181,62 @@ static void check_count(const operation &o, const device_memory &d, int64_t n)
     }
 }
 
+/* Numbers that keep a summary busy: a great mean, a wild outlier, zeros, denormals, infinities and NaN. */
+static std::vector<float> make_numbers(int64_t n)
+{
+    std::vector<float> x((size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = 3 + next_random();
+        if (i % 11 == 5) x[i] = 0;
+        if (i % 13 == 7) x[i] = -1e-40f;
+        if (i % 1001 == 1000) x[i] = i % 2 ? INFINITY : -INFINITY;
+        if (i % 1009 == 1008) x[i] = NAN;
+        if (i == n / 3) x[i] = 1e6f;
+    }
+    return x;
+}
+
+static bool near(double got, double want, double scale)
+{
+    return fabs(got - want) <= 1e-12 * scale;
+}
+
+static void check_summary(const device_memory &d, int64_t n)
+{
+    char name[128];
+    snprintf(name, sizeof name, "summary of %lld", (long long)n);
+    const std::vector<float> x = make_numbers(n);
+    const operation o = {ES_CUDA_SUMMARY, "summary", sizeof(float), sizeof(es_summary)};
+    es_summary want = {0, 0, 0, 0, 0, INFINITY, -INFINITY, 0, 0, 0, 0}, got;
+    long double sum = 0, s2 = 0, s3 = 0, s4 = 0;
+    for (float v : x) {
+        want.nans += isnan(v), want.plus_infs += v == INFINITY, want.minus_infs += v == -INFINITY;
+        if (!isfinite(v)) continue;
+        want.count++, want.zeros += v == 0, sum += v;
+        want.min = fmin(want.min, v), want.max = fmax(want.max, v);
+    }
+    want.mean = want.count ? (double)(sum / want.count) : 0;
+    double a3 = 0; /* Σ |d|³ */
+    for (float v : x) {
+        const long double t = isfinite(v) ? v - want.mean : 0;
+        s2 += t * t, s3 += t * t * t, s4 += t * t * t * t, a3 += fabs((double)(t * t * t));
+    }
+    want.m2 = (double)s2, want.m3 = (double)s3, want.m4 = (double)s4;
+    need(cudaMemcpy(d.items, x.data(), x.size() * sizeof(float), cudaMemcpyHostToDevice));
+    const std::vector<char> bytes = fold(o, d, n, 0, 0);
+    memcpy(&got, bytes.data(), sizeof got);
+    expect(got.count == want.count && got.zeros == want.zeros && got.nans == want.nans && got.plus_infs == want.plus_infs &&
+               got.minus_infs == want.minus_infs && got.min == want.min && got.max == want.max,
+           (std::string(name) + ": counts").c_str());
+    expect(near(got.mean, want.mean, fabs(want.mean) + sqrt(want.m2)) && near(got.m2, want.m2, want.m2) &&
+               near(got.m3, want.m3, a3) && near(got.m4, want.m4, want.m4),
+           (std::string(name) + ": moments").c_str());
+    for (int blocks : {1, 2, 3, 7, 64, 132, 133, 528, 1000, 4096})
+        expect(fold(o, d, n, blocks, 0) == bytes, (std::string(name) + ": same bits, grids").c_str());
+    need(cudaMemcpy(d.items + 12, x.data(), x.size() * sizeof(float), cudaMemcpyHostToDevice));
+    expect(fold(o, d, n, 0, 3) == bytes, (std::string(name) + ": same bits, alignments").c_str());
+}
+
 #ifdef ES_CUDA_MEASURE
 template <class F> static double timed(F call)
 {
@@ -335,7 +392,8 @@ int main(int argc, char **argv)
     const int64_t most = timing ? (int64_t)1 << 28 : 3000000;
     device_memory d;
     need(cudaMalloc(&d.items, most * 8 + 256)), need(cudaMalloc(&d.out, most * 8 + 256));
-    need(cudaMalloc(&d.fold, es_cuda_fold_workspace())), need(cudaMemset(d.fold, 0, es_cuda_fold_workspace()));
+    const size_t room = es_cuda_fold_workspace(ES_CUDA_SUMMARY); /* the largest */
+    need(cudaMalloc(&d.fold, room)), need(cudaMemset(d.fold, 0, room));
     need(cudaMalloc(&d.scan, es_cuda_scan_workspace(most)));
 #ifdef ES_CUDA_MEASURE
     if (timing) {
@@ -354,6 +412,7 @@ int main(int argc, char **argv)
             if (quick && n > 5000 && n != 100003) continue;
             check_count(o, d, n);
         }
+    for (int64_t n : {0, 1, 2, 15, 16, 17, 4095, 4096, 4097, 100003, quick ? 300001 : 2999999}) check_summary(d, n);
     es_cuda_fold bad = {ES_CUDA_OPERATORS, d.items, 5, d.out, d.fold, 0};
     expect(es_cuda_fold_launch(&bad, 0) != NULL, "an unknown operator is refused");
     bad.op = ES_CUDA_SUM, bad.count = -1;

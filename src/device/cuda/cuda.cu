@@ -438,8 +438,9 @@ static es_status open_cuda(const es_device_options *options, es_device **device)
 
 extern "C" __attribute__((visibility("default"))) const es_cuda_api *es_cuda_get_api(const es_cuda_host *host)
 {
-    static const es_cuda_api api = {sizeof(es_op), sizeof(es_device_options), sizeof(es_batch), ES_VERSION, look, limits,
-                                    open_cuda};
+    static const es_cuda_api api = {sizeof(es_op),      sizeof(es_device_options), sizeof(es_batch),    ES_VERSION,
+                                    look,               limits,                    open_cuda,           es_cuda_stats_open,
+                                    es_cuda_stats_run,  es_cuda_stats_close};
     host_calls = *host;
     return &api;
 }

@@ -261,6 +261,11 @@ void es_cuda_moe_combine(cudaStream_t stream, int32_t rows, const es_op_moe_comb
 /* limits.cu */
 es_status es_cuda_measure_limits(const es_cuda_gpu *gpu, es_cuda_limits *limits);
 
+/* stats.cu: what plugin.h says of them. */
+es_status es_cuda_stats_open(es_cuda_stats **stats);
+es_status es_cuda_stats_run(es_cuda_stats *stats, const es_cuda_stats_job *job);
+void es_cuda_stats_close(es_cuda_stats *stats);
+
 /* plan.cu */
 es_status es_cuda_plan_find(es_cuda *cuda, const es_program *program, es_cuda_plan **plan);
 void es_cuda_plan_free(es_cuda_plan *plan);

@@ -116,14 +116,17 @@ static __device__ void es_fold_push(typename Op::Partial sum, int64_t tile, type
     *have |= 1ull << height;
 }
 
-#define ES_FOLD_LEVELS 17 /* heights of a subtree of the second pass: 2^35 items of four bytes */
+#define ES_FOLD_LEVELS 17 /* heights of a subtree of the second pass */
+/* Threads of the second pass, each with a subtree of its own: as many as shared memory has room for their stacks. */
+template <class P> constexpr int es_fold_seconds = sizeof(P) <= 8 ? ES_FOLD_THREADS : 16;
 
 /* Merges the published nodes that begin in tiles [from, from + 2^top), in the tree; false when there are none. `waiting` is
- * this thread's: the node of height h is at h · ES_FOLD_THREADS. */
+ * this thread's: the node of height h is at h · es_fold_seconds. */
 template <class Op>
 static __device__ bool es_fold_subtree(const es_fold_nodes<typename Op::Partial> *published, int64_t tiles, int64_t blocks,
                                        int64_t from, int top, typename Op::Partial *waiting, typename Op::Partial *sum)
 {
+    constexpr int SECONDS = es_fold_seconds<typename Op::Partial>;
     uint32_t have = 0;
     if (from >= tiles) return false;
     int64_t b = es_fold_owner(tiles, blocks, from), end = es_fold_begin(tiles, blocks, b + 1),
@@ -136,40 +139,42 @@ static __device__ bool es_fold_subtree(const es_fold_nodes<typename Op::Partial>
         typename Op::Partial next = published[b].node[height][side];
         int h = height < top ? height : top;
         for (; h < top && (at >> h & 1) && (have >> h & 1); h++) {
-            next = Op::merge(waiting[h * ES_FOLD_THREADS], next);
+            next = Op::merge(waiting[h * SECONDS], next);
             have &= ~(1u << h);
         }
-        waiting[h * ES_FOLD_THREADS] = next;
+        waiting[h * SECONDS] = next;
         have |= 1u << h;
         at += 1ll << height;
     }
     bool there = false;
     for (; have; have &= have - 1) {
         const int h = __ffs(have) - 1;
-        *sum = there ? Op::merge(waiting[h * ES_FOLD_THREADS], *sum) : waiting[h * ES_FOLD_THREADS];
+        *sum = there ? Op::merge(waiting[h * SECONDS], *sum) : waiting[h * SECONDS];
         there = true;
     }
     return there;
 }
 
-/* The second pass: each thread takes one of 256 equal subtrees, then the subtrees merge in the tree of their index. */
+/* The second pass: each of some threads takes one of as many equal subtrees, then those merge in the tree of their index. */
 template <class Op>
 static __device__ void es_fold_second(const es_fold_nodes<typename Op::Partial> *published, int64_t tiles, int64_t blocks,
                                       typename Op::Partial *waiting, typename Op::Partial *shared, bool *there,
                                       typename Op::Partial *out)
 {
+    constexpr int SECONDS = es_fold_seconds<typename Op::Partial>;
+    const int own = threadIdx.x;
     int top = 0;
-    while (((int64_t)ES_FOLD_THREADS << top) < tiles) top++;
-    typename Op::Partial sum = Op::identity();
-    there[threadIdx.x] =
-        es_fold_subtree<Op>(published, tiles, blocks, (int64_t)threadIdx.x << top, top, waiting + threadIdx.x, &sum);
-    shared[threadIdx.x] = sum;
-    for (int step = 1; step < ES_FOLD_THREADS; step *= 2) {
-        __syncthreads();
-        if (threadIdx.x % (2 * step) == 0 && there[threadIdx.x + step])
-            shared[threadIdx.x] = Op::merge(shared[threadIdx.x], shared[threadIdx.x + step]);
+    while (((int64_t)SECONDS << top) < tiles) top++;
+    if (own < SECONDS) {
+        typename Op::Partial sum = Op::identity();
+        there[own] = es_fold_subtree<Op>(published, tiles, blocks, (int64_t)own << top, top, waiting + own, &sum);
+        shared[own] = sum;
     }
-    if (threadIdx.x == 0) *out = shared[0];
+    for (int step = 1; step < SECONDS; step *= 2) {
+        __syncthreads();
+        if (own < SECONDS && own % (2 * step) == 0 && there[own + step]) shared[own] = Op::merge(shared[own], shared[own + step]);
+    }
+    if (own == 0) *out = shared[0];
 }
 
 template <class Op>
@@ -179,9 +184,10 @@ static __global__ void __launch_bounds__(ES_FOLD_THREADS)
 {
     typedef typename Op::Partial P;
     typedef es_fold_shape<Op> S;
-    __shared__ P warp_sum[2][ES_FOLD_WARPS], waiting[ES_FOLD_HEIGHTS], shared[ES_FOLD_THREADS];
-    __shared__ bool there[ES_FOLD_THREADS], last;
-    __shared__ P second[ES_FOLD_LEVELS * ES_FOLD_THREADS]; /* a union: `turn` is the first pass's */
+    constexpr int SECONDS = es_fold_seconds<P>;
+    __shared__ P warp_sum[2][ES_FOLD_WARPS], waiting[ES_FOLD_HEIGHTS], shared[SECONDS];
+    __shared__ bool there[SECONDS], last;
+    __shared__ P second[ES_FOLD_LEVELS * SECONDS]; /* a union: `turn` is the first pass's */
     typename Op::Item *turn = (typename Op::Item *)second;
     static_assert(Op::COMMUTES || (S::TILE + ES_FOLD_THREADS) * sizeof(typename Op::Item) <= sizeof second, "turn");
     const int64_t tiles = (count + S::TILE - 1) / S::TILE;
@@ -232,9 +238,10 @@ template <class Op> static cudaError_t es_fold_start(const es_cuda_fold *call, i
     return cudaGetLastError();
 }
 
-size_t es_cuda_fold_workspace(void)
+size_t es_cuda_fold_workspace(es_cuda_operator op)
 {
-    return 256 + sizeof(es_fold_nodes<float2>) * ES_CUDA_FOLD_BLOCKS;
+    const size_t nodes = op == ES_CUDA_SUMMARY ? sizeof(es_fold_nodes<es_summary>) : sizeof(es_fold_nodes<float2>);
+    return 256 + nodes * ES_CUDA_FOLD_BLOCKS;
 }
 
 const char *es_cuda_fold_launch(const es_cuda_fold *call, struct CUstream_st *stream)
@@ -243,7 +250,8 @@ const char *es_cuda_fold_launch(const es_cuda_fold *call, struct CUstream_st *st
     cudaError_t error = cudaGetDevice(&device);
     if (!error) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (error) return cudaGetErrorString(error);
-    if (call->count > (int64_t)1 << 34) return "a fold takes 2^34 items at most";
+    if (call->count > (int64_t)1 << (call->op == ES_CUDA_SUMMARY ? 32 : 34))
+        return "a fold takes 2^34 items at most, of a summary 2^32";
     if (call->count < 0 || blocks < 0) return "a fold needs a count and a number of blocks that are not negative";
     if (blocks == 0) blocks = 4 * multiprocessors;
     if (blocks > ES_CUDA_FOLD_BLOCKS) blocks = ES_CUDA_FOLD_BLOCKS;
@@ -253,6 +261,7 @@ const char *es_cuda_fold_launch(const es_cuda_fold *call, struct CUstream_st *st
     case ES_CUDA_COUNT: error = es_fold_start<es_cuda_count>(call, blocks, stream); break;
     case ES_CUDA_LOG_SUM_EXP: error = es_fold_start<es_cuda_log_sum_exp>(call, blocks, stream); break;
     case ES_CUDA_RECURRENCE: error = es_fold_start<es_cuda_recurrence>(call, blocks, stream); break;
+    case ES_CUDA_SUMMARY: error = es_fold_start<es_cuda_summary>(call, blocks, stream); break;
     default: return "there is no such operator";
     }
     return error ? cudaGetErrorString(error) : NULL;

@@ -25,6 +25,7 @@ typedef enum es_cuda_operator {
     ES_CUDA_COUNT,       /**< int32_t → int32_t */
     ES_CUDA_LOG_SUM_EXP, /**< float → {maximum, Σ e^(x − maximum)} */
     ES_CUDA_RECURRENCE,  /**< {a, b} → {a, b}: s ← a·s + b */
+    ES_CUDA_SUMMARY,     /**< float → es_summary; of folds alone */
     ES_CUDA_OPERATORS
 } es_cuda_operator;
 
@@ -33,14 +34,14 @@ typedef struct es_cuda_fold {
     const void *items; /**< aligned as the item is */
     int64_t count;     /**< 0 gives the identity */
     void *out;         /**< one partial */
-    void *workspace;   /**< es_cuda_fold_workspace() bytes, zeroed once */
+    void *workspace;   /**< es_cuda_fold_workspace(op) bytes, zeroed once */
     int32_t blocks;    /**< of the launch; 0: as many as fill the device */
 } es_cuda_fold;
 
 /** Most blocks that a launch has. */
 #define ES_CUDA_FOLD_BLOCKS 4096
 /** Device memory for published nodes, whatever the count. One launch at a time. */
-size_t es_cuda_fold_workspace(void);
+size_t es_cuda_fold_workspace(es_cuda_operator op);
 /** NULL, or what is wrong. Allocates nothing, waits for nothing. */
 const char *es_cuda_fold_launch(const es_cuda_fold *call, struct CUstream_st *stream);
 

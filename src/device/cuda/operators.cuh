@@ -1,5 +1,5 @@
 /* operators.cuh: what the device's folds and scans fold. An operator is a struct of types and pure functions:
- *   Item, Partial          what is read, and what is merged (4 or 8 bytes each)
+ *   Item, Partial          what is read, and what is merged (items of 4 or 8 bytes; a scan's partials too, a fold's of any size)
  *   identity()             merging it with anything gives the other
  *   leaf(item)             the partial of one item
  *   merge(left, right)     associative; every rounding is written out
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "device/cuda/attn_leaf.cuh"
+#include "evenshare/operators.h"
 
 /* One after the other. */
 template <class Op, int N>
@@ -142,6 +143,100 @@ struct es_cuda_recurrence {
     ES_CUDA_SHARE_ONE_BY_ONE(es_cuda_recurrence)
 };
 
+/* A float as a double, a denormal too: the library is compiled to flush those (-ftz). */
+static __device__ __forceinline__ double es_cuda_exact(float x)
+{
+    const uint32_t magnitude = __float_as_uint(x) & 0x7FFFFFFFu;
+    if (magnitude >= 0x00800000u) return (double)x;
+    const double tiny = (double)magnitude * 0x1p-149;
+    return __float_as_uint(x) >> 31 ? -tiny : tiny;
+}
+
+/* left ← left ⊕ right: the formulas of fold/summary.c, step by step. */
+static __host__ __device__ inline void es_cuda_summary_merge(es_summary *l, const es_summary *r)
+{
+    if (r->count > 0 && l->count > 0) {
+        const double na = (double)l->count, nb = (double)r->count, n = na + nb;
+        const double a = na / n, b = nb / n, delta = r->mean - l->mean, d2 = delta * delta;
+        const double m2 = l->m2 + r->m2 + d2 * a * nb;
+        const double m3 = l->m3 + r->m3 + d2 * delta * a * nb * (a - b) + 3 * delta * (a * r->m2 - b * l->m2);
+        const double m4 = l->m4 + r->m4 + d2 * d2 * a * nb * (a * a - a * b + b * b) +
+                          6 * d2 * (a * a * r->m2 + b * b * l->m2) + 4 * delta * (a * r->m3 - b * l->m3);
+        l->mean += delta * b;
+        l->m2 = m2, l->m3 = m3, l->m4 = m4;
+    } else if (r->count > 0) {
+        l->mean = r->mean, l->m2 = r->m2, l->m3 = r->m3, l->m4 = r->m4;
+    }
+    if (r->count > 0) {
+        l->min = r->min < l->min ? r->min : l->min;
+        l->max = r->max > l->max ? r->max : l->max;
+        l->count += r->count;
+    }
+    l->zeros += r->zeros, l->nans += r->nans, l->plus_infs += r->plus_infs, l->minus_infs += r->minus_infs;
+}
+
+/* Summary statistics, in float64: a thread's items give central moments about their own mean, in two passes over registers. */
+struct es_cuda_summary {
+    typedef float Item;
+    typedef es_summary Partial;
+    static constexpr bool COMMUTES = true;
+    static __host__ __device__ __forceinline__ Partial identity(void)
+    {
+        Partial none = {};
+        none.min = INFINITY, none.max = -INFINITY;
+        return none;
+    }
+    static __device__ __forceinline__ Partial leaf(Item x)
+    {
+        const Item one[1] = {x};
+        const bool there[1] = {true};
+        return share(one, there);
+    }
+    static __device__ __forceinline__ Partial merge(Partial a, const Partial &b)
+    {
+        es_cuda_summary_merge(&a, &b);
+        return a;
+    }
+    static __device__ __forceinline__ bool is_finite(float x)
+    {
+        return (__float_as_uint(x) & 0x7F800000u) != 0x7F800000u;
+    }
+    template <int N> static __device__ __forceinline__ Partial share(const Item (&x)[N], const bool (&there)[N])
+    {
+        Partial s = identity();
+        double sum = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if (!there[i]) continue;
+            if (is_finite(x[i])) {
+                const double value = es_cuda_exact(x[i]);
+                s.count++;
+                s.zeros += value == 0;
+                s.min = value < s.min ? value : s.min;
+                s.max = value > s.max ? value : s.max;
+                sum += value;
+            } else {
+                const uint32_t bits = __float_as_uint(x[i]);
+                s.nans += (bits & 0x7FFFFFu) != 0;
+                s.plus_infs += bits == 0x7F800000u;
+                s.minus_infs += bits == 0xFF800000u;
+            }
+        }
+        if (s.count == 0) return s;
+        s.min = s.min + 0.0, s.max = s.max + 0.0; /* −0 + 0 = +0 */
+        s.mean = sum / (double)s.count;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if (!there[i] || !is_finite(x[i])) continue;
+            const double d = es_cuda_exact(x[i]) - s.mean, d2 = d * d;
+            s.m2 += d2;
+            s.m3 = fma(d2, d, s.m3);
+            s.m4 = fma(d2, d2, s.m4);
+        }
+        return s;
+    }
+};
+
 /* Partials between lanes of a warp. */
 static __device__ __forceinline__ float es_cuda_from(float x, int lane)
 {
@@ -154,6 +249,15 @@ static __device__ __forceinline__ int32_t es_cuda_from(int32_t x, int lane)
 static __device__ __forceinline__ float2 es_cuda_from(float2 x, int lane)
 {
     return make_float2(es_cuda_from(x.x, lane), es_cuda_from(x.y, lane));
+}
+static __device__ __forceinline__ es_summary es_cuda_from(es_summary x, int lane)
+{
+    uint32_t word[sizeof x / 4];
+    memcpy(word, &x, sizeof x);
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof x / 4); i++) word[i] = __shfl_sync(0xffffffffu, word[i], lane);
+    memcpy(&x, word, sizeof x);
+    return x;
 }
 
 #endif

@@ -6,6 +6,7 @@
 #define ES_CUDA_PLUGIN_H
 
 #include "device/device.h"
+#include "evenshare/operators.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +36,24 @@ typedef struct es_cuda_limits {
     const char *bf16_by; /**< the instruction that reaches it */
 } es_cuda_limits;
 
+/** What a piece of a row leaves: Σ x² and the largest |x| of its finite numbers. */
+typedef struct es_cuda_piece {
+    double energy, largest;
+} es_cuda_piece;
+
+/** A tensor whose numbers are to be summed up (stats.cu). */
+typedef struct es_cuda_stats_job {
+    const unsigned char *data; /**< rows side by side, in host memory */
+    es_dtype type;             /**< anything but ES_I32 */
+    int64_t rows, columns;     /**< whole blocks of the type */
+    int64_t piece;             /**< columns of a piece of a row at most: a multiple of the type's block, up to 2^24 */
+    int32_t blocks;            /**< of the fold's grid; 0: as many as fill the GPU; changes no bit */
+    es_summary *summary;
+    uint64_t *bin;       /**< [4096] by the upper 12 bits of a float, or NULL */
+    es_cuda_piece *size; /**< [rows · pieces of a row], or NULL */
+} es_cuda_stats_job;
+typedef struct es_cuda_stats es_cuda_stats;
+
 typedef struct es_cuda_api {
     size_t op_bytes, options_bytes, batch_bytes; /**< sizes of the structs that pass between the two */
     const char *version;
@@ -44,6 +63,10 @@ typedef struct es_cuda_api {
     es_status (*limits)(es_cuda_limits *limits);
     /** The first GPU as a device. */
     es_status (*open)(const es_device_options *options, es_device **device);
+    /** Statistics of tensors on the first GPU: memory for two chunks of 2^24 numbers, then as many tensors as there are. */
+    es_status (*stats_open)(es_cuda_stats **stats);
+    es_status (*stats_run)(es_cuda_stats *stats, const es_cuda_stats_job *job);
+    void (*stats_close)(es_cuda_stats *stats); /**< NULL is fine */
 } es_cuda_api;
 
 /** The library's one symbol. */

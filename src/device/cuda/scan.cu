@@ -232,7 +232,7 @@ const char *es_cuda_scan_launch(const es_cuda_scan *call, struct CUstream_st *st
     case ES_CUDA_COUNT: error = es_scan_start<es_cuda_count>(call, blocks, stream); break;
     case ES_CUDA_LOG_SUM_EXP: error = es_scan_start<es_cuda_log_sum_exp>(call, blocks, stream); break;
     case ES_CUDA_RECURRENCE: error = es_scan_start<es_cuda_recurrence>(call, blocks, stream); break;
-    default: return "there is no such operator";
+    default: return "there is no such operator of scans";
     }
     return error ? cudaGetErrorString(error) : NULL;
 }
