@@ -31,7 +31,7 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
   endforeach()
   # The portable kernels once more for warps of 64 lanes: compiled, so that they stay so; nothing here runs them.
   set(ES_CUDA_WIDE "")
-  foreach(name attention delta moe rows)
+  foreach(name attention delta moe pick rows)
     set(source ${CMAKE_SOURCE_DIR}/src/device/cuda/${name}.cu)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}_warp64.o)
     add_custom_command(OUTPUT ${object}

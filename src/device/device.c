@@ -31,6 +31,7 @@ const char *es_op_name(es_op_kind kind)
     static const char *const names[ES_OP_KINDS] = {
         "embed", "rope table", "rmsnorm", "matmul", "swiglu", "attention prepare", "attention", "attention merge",
         "delta prepare", "delta scan", "delta finish", "moe route", "moe group", "moe product", "moe combine",
+        "pick",
     };
     return kind >= 0 && kind < ES_OP_KINDS ? names[kind] : "unknown";
 }

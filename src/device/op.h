@@ -36,12 +36,23 @@ typedef struct es_span {
     const int32_t *pages; /**< block table: page of positions [i·page, (i+1)·page) */
 } es_span;
 
+/** How the token of one output row will be chosen, as far as that says which tokens can be. A token's p is e^((its logit − the
+ *  greatest) · inverse_temperature), its weight p in units of 2^-40, rounded down: sums of integers have no order. */
+typedef struct es_pick {
+    double share;              /**< the likeliest tokens that hold more than this share of all weight are candidates; 1: all */
+    float inverse_temperature; /**< 0: nothing but the likeliest token is wanted */
+    float least;               /**< what has a smaller p is no candidate */
+    int32_t top;               /**< not 0: this many of the likeliest are candidates, whatever `share` says */
+    int32_t wanted;            /**< 0: nothing is picked from this row: all of its logits are read */
+} es_pick;
+
 /** What one step works on. */
 typedef struct es_batch {
     int32_t rows, spans, outputs;
     const int32_t *tokens;     /**< [rows] */
     const es_span *span;       /**< [spans], covering the rows in order */
     const int32_t *output_row; /**< [outputs] rows whose logits are wanted, ascending */
+    const es_pick *pick;       /**< [outputs] for ES_OP_PICK; NULL: it does nothing */
 } es_batch;
 
 typedef enum es_op_kind {
@@ -60,6 +71,7 @@ typedef enum es_op_kind {
     ES_OP_MOE_GROUP,    /**< which rows go to which expert */
     ES_OP_MOE_PRODUCT,  /**< one product of every chosen expert */
     ES_OP_MOE_COMBINE,  /**< x += Σ weight · expert, in order of rank, and the shared expert */
+    ES_OP_PICK,         /**< the few tokens of each output row that can be chosen */
     ES_OP_KINDS
 } es_op_kind;
 
@@ -211,6 +223,30 @@ typedef struct es_op_moe_combine {
     es_slice x;           /**< [T][width], added to */
 } es_op_moe_combine;
 
+/** Most candidates that are listed. */
+#define ES_PICK_MOST 256
+
+typedef struct es_candidate {
+    float p;
+    int32_t token;
+} es_candidate;
+
+/** What ES_OP_PICK leaves of a row: the bits depend on the logits alone, the order of candidates on nothing. */
+typedef struct es_picked {
+    uint64_t total; /**< weight of all tokens */
+    float most;     /**< the greatest logit */
+    int32_t best;   /**< its token, the lowest of several; −1: every logit is NaN or −∞ */
+    int32_t count;  /**< candidates there are; more than ES_PICK_MOST: those listed are not all */
+    int32_t unused;
+    es_candidate candidate[ES_PICK_MOST];
+} es_picked;
+
+typedef struct es_op_pick {
+    es_slice logits; /**< [outputs][vocabulary] */
+    int32_t vocabulary, most_rows; /**< outputs of a step at most */
+    es_slice out;    /**< es_picked [outputs] */
+} es_op_pick;
+
 typedef struct es_op {
     es_op_kind kind;
     union {
@@ -228,6 +264,7 @@ typedef struct es_op {
         es_op_moe_group moe_group;
         es_op_moe_product moe_product;
         es_op_moe_combine moe_combine;
+        es_op_pick pick;
     } as;
 } es_op;
 

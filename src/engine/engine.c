@@ -126,9 +126,11 @@ static es_status allocate_lists(es_engine *engine, const es_engine_options *o, c
     engine->output_owner = calloc(rows, sizeof *engine->output_owner);
     engine->pooled_rows = calloc(rows, sizeof *engine->pooled_rows);
     engine->pooled_owner = calloc(rows, sizeof *engine->pooled_owner);
+    engine->picks = calloc((size_t)sizes->outputs, sizeof *engine->picks);
+    engine->picked = calloc((size_t)sizes->outputs, sizeof *engine->picked);
     engine->live = calloc((size_t)engine->live_capacity, sizeof *engine->live);
     if (!engine->running || !engine->spans || !engine->jobs || !engine->claims || !engine->step_tokens || !engine->output_rows ||
-        !engine->output_owner || !engine->pooled_rows || !engine->pooled_owner || !engine->live)
+        !engine->output_owner || !engine->pooled_rows || !engine->pooled_owner || !engine->picks || !engine->picked || !engine->live)
         return es_fail(ES_NO_MEMORY, "no memory for the engine's lists");
     ES_TRY(es_pages_open(sizes->pages, &engine->pages));
     ES_TRY(es_pages_open(sizes->slots, &engine->slots));
@@ -336,6 +338,8 @@ void es_engine_close(es_engine *engine)
     free(engine->output_owner);
     free(engine->pooled_rows);
     free(engine->pooled_owner);
+    free(engine->picks);
+    free(engine->picked);
     free(engine->live);
     pthread_cond_destroy(&engine->ended);
     pthread_cond_destroy(&engine->wake);

@@ -62,6 +62,8 @@ struct es_engine {
     es_sequence **output_owner;           /**< [rows] */
     int32_t *pooled_rows, pooled_count;   /**< [rows] whose final states become embeddings */
     es_sequence **pooled_owner;           /**< [rows] */
+    es_pick *picks;                       /**< [outputs of one run of the head] */
+    es_picked *picked;                    /**< likewise */
     es_span *spans;                       /**< [parallel] */
     es_job *jobs;                         /**< [parallel] */
     es_claim *claims;                     /**< [parallel + 1] */

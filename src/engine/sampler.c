@@ -1,4 +1,5 @@
-/* sampler.c: see sampler.h. Sums run in float64 in a fixed order, ties go to the lowest token. */
+/* sampler.c: see sampler.h. Weights of tokens are integers (device/pick.h), so their sums have no order; ties go to the lowest
+ * token. Tokens are drawn in order of likelihood: how many others there are changes nothing. */
 #include "engine/sampler.h"
 
 #include <math.h>
@@ -6,7 +7,6 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "device/cpu/math.h"
 
 es_sampling es_sampling_defaults(void)
 {
@@ -97,104 +97,57 @@ static es_token arg_max(const float *logits, int32_t n)
     return best;
 }
 
-/* Likelier first, then lower token. */
-static bool comes_before(es_candidate a, es_candidate b)
-{
-    return a.p > b.p || (a.p == b.p && a.token < b.token);
-}
-
-/* A heap whose root comes last. The C library's qsort would allocate. */
-static void sift_down(es_candidate *heap, int32_t n, int32_t at)
-{
-    for (;;) {
-        int32_t child = 2 * at + 1;
-        if (child >= n) return;
-        if (child + 1 < n && comes_before(heap[child], heap[child + 1])) child++;
-        if (!comes_before(heap[at], heap[child])) return;
-        const es_candidate moved = heap[at];
-        heap[at] = heap[child];
-        heap[child] = moved;
-        at = child;
-    }
-}
-
-static void make_heap(es_candidate *heap, int32_t n)
-{
-    for (int32_t i = n / 2 - 1; i >= 0; i--) sift_down(heap, n, i);
-}
-
-static void sort_candidates(es_candidate *list, int32_t n)
-{
-    make_heap(list, n);
-    for (int32_t end = n - 1; end > 0; end--) {
-        const es_candidate last = list[0];
-        list[0] = list[end];
-        list[end] = last;
-        sift_down(list, end, 0);
-    }
-}
-
-/* Candidates with p ≥ least, at most k of them (the first in order); unsorted. */
-static int32_t gather(es_sampler *s, float most, float inverse_temperature, float least, int32_t k)
-{
-    int32_t n = 0;
-    for (int32_t i = 0; i < s->vocabulary; i++) {
-        const es_candidate c = {es_exp((s->logits[i] - most) * inverse_temperature), i};
-        if (!(c.p >= least) || c.p == 0.0f) continue;
-        if (n < k) {
-            s->candidate[n++] = c;
-            if (n == k) make_heap(s->candidate, n);
-        } else if (comes_before(c, s->candidate[0])) {
-            s->candidate[0] = c;
-            sift_down(s->candidate, n, 0);
-        }
-    }
-    return n;
-}
-
-static double mass_of(const es_sampler *s, float most, float inverse_temperature)
-{
-    double total = 0;
-    for (int32_t i = 0; i < s->vocabulary; i++) {
-        const float p = es_exp((s->logits[i] - most) * inverse_temperature);
-        if (p > 0) total += (double)p;
-    }
-    return total;
-}
-
-static es_token draw(es_sampler *s, const es_sample_input *in, float most)
+static bool is_adjusted(const es_sample_input *in)
 {
     const es_sampling *how = in->sampling;
-    const float inverse = 1.0f / how->temperature;
-    const int32_t k = how->top_k > 0 && how->top_k < s->vocabulary ? how->top_k : s->vocabulary;
-    /* Without top-k, tokens below (1 − top_p)·total / vocabulary cannot all together reach into the likeliest top_p:
-     * leaving them out early keeps the sort short. The likeliest token has p = 1. */
-    float least = how->min_p;
-    if (k == s->vocabulary && how->top_p < 1) {
-        const float floor = (float)((1 - (double)how->top_p) * mass_of(s, most, inverse) / s->vocabulary);
-        if (floor > least) least = floor;
+    return how->repetition_penalty != 1.0f || how->frequency_penalty != 0.0f || how->presence_penalty != 0.0f ||
+           in->bias_count > 0 || in->allowed;
+}
+
+static double random_share(const es_sample_input *in)
+{
+    return es_random_unit(in->sampling->seed, in->sampling->choice, (uint64_t)in->history_count, 0);
+}
+
+bool es_sampler_plan(const es_sample_input *in, es_pick *pick)
+{
+    const es_sampling *how = in->sampling;
+    *pick = (es_pick){.share = 1, .wanted = 1, .least = how->min_p, .top = how->top_k};
+    if (how->temperature > 0) pick->inverse_temperature = 1.0f / how->temperature;
+    if (how->top_p < 1) pick->share = (double)how->top_p;
+    else if (how->min_p == 0 && how->top_k == 0) pick->share = random_share(in); /* the draw ends there */
+    return !is_adjusted(in) && in->top_logprobs < 0;
+}
+
+/* The token at share `u` of the first tokens' weight, in order of likelihood; `all` of them, or those that top-k and top-p
+ * keep. */
+static es_token draw(const es_sample_input *in, es_candidate *list, int32_t n, uint64_t all)
+{
+    const es_sampling *how = in->sampling;
+    es_pick_sort(list, n);
+    uint64_t total = all, sum = 0;
+    if (how->top_k > 0) {
+        if (n > how->top_k) n = how->top_k;
+        total = 0;
+        for (int32_t i = 0; i < n; i++) total += es_pick_weight(list[i].p);
     }
-    int32_t n = gather(s, most, inverse, least, k);
-    double total = k == s->vocabulary && how->top_p < 1 ? mass_of(s, most, inverse) : 0;
     if (how->top_p < 1) {
-        sort_candidates(s->candidate, n);
-        if (total == 0)
-            for (int32_t i = 0; i < n; i++) total += (double)s->candidate[i].p;
-        double sum = 0;
+        const uint64_t enough = (uint64_t)((double)how->top_p * (double)total);
         int32_t kept = 0;
-        while (kept < n && sum < (double)how->top_p * total) sum += (double)s->candidate[kept++].p;
-        n = kept > 0 ? kept : 1;
-    } else if (k < s->vocabulary) {
-        sort_candidates(s->candidate, n); /* a heap's order depends on how it was filled */
+        while (kept < n && (kept == 0 || sum < enough)) sum += es_pick_weight(list[kept++].p);
+        n = kept;
+        total = sum;
+    } else if (how->min_p > 0 && how->top_k == 0) {
+        total = 0;
+        for (int32_t i = 0; i < n; i++) total += es_pick_weight(list[i].p);
     }
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += (double)s->candidate[i].p;
-    double left = es_random_unit(how->seed, how->choice, (uint64_t)in->history_count, 0) * sum;
+    uint64_t left = (uint64_t)(random_share(in) * (double)total);
     for (int32_t i = 0; i < n; i++) {
-        left -= (double)s->candidate[i].p;
-        if (left < 0) return s->candidate[i].token;
+        const uint64_t weight = es_pick_weight(list[i].p);
+        if (left < weight) return list[i].token;
+        left -= weight;
     }
-    return s->candidate[n - 1].token;
+    return list[n - 1].token;
 }
 
 /* Log-probabilities come from the model's own logits: before penalties, bias and temperature. */
@@ -220,16 +173,23 @@ void es_sampler_report(const es_sampler *s, const float *logits, es_token token,
         sample->top[i].logprob = (float)((double)logits[sample->top[i].token] - log_total);
 }
 
+/* Without a device's pick, or where its list is too short, the whole row is gone through, into a list with room for all. */
 es_status es_sampler_choose(es_sampler *s, const es_sample_input *in, es_sample *sample)
 {
+    es_pick how;
+    es_picked here, *picked = in->picked;
+    es_candidate *list = picked ? picked->candidate : NULL;
     *sample = (es_sample){0};
-    adjust(s, in);
-    const es_token best = arg_max(s->logits, s->vocabulary);
-    if (best == ES_NO_TOKEN && in->allowed && in->bias_count)
+    if (!es_sampler_plan(in, &how) || !picked || picked->count > ES_PICK_MOST) {
+        if (is_adjusted(in)) adjust(s, in);
+        list = s->candidate;
+        picked = &here;
+        es_pick_row(is_adjusted(in) ? s->logits : in->logits, s->vocabulary, &how, s->vocabulary, list, picked);
+    }
+    if (picked->best < 0 && in->allowed && in->bias_count)
         return es_fail(ES_INVALID, "no token can be chosen: logit_bias bans all that the answer's form allows here");
-    if (best == ES_NO_TOKEN)
-        return es_fail(ES_INTERNAL, "no token can be chosen: every logit is NaN or banned");
-    sample->token = in->sampling->temperature > 0 ? draw(s, in, s->logits[best]) : best;
+    if (picked->best < 0) return es_fail(ES_INTERNAL, "no token can be chosen: every logit is NaN or banned");
+    sample->token = picked->count > 0 ? draw(in, list, picked->count, picked->total) : picked->best;
     if (in->top_logprobs >= 0) es_sampler_report(s, in->logits, sample->token, in->top_logprobs, sample);
     return ES_OK;
 }

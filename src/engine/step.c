@@ -112,12 +112,22 @@ void es_engine_fail(es_engine *engine, es_sequence *s, es_status status)
     release(engine, s);
 }
 
+/* Whether this output row is the one that a sequence's next token is chosen from. */
+static bool chooses(const es_sequence *s, int64_t position)
+{
+    return position == s->count - 1 && s->request.max_tokens > 0;
+}
+
+static bool is_read(const es_sequence *s, int64_t position)
+{
+    const bool told = s->request.on_logits || s->request.prompt_logprobs;
+    return told && position >= s->logits_next && position < s->prompt_count;
+}
+
 /* True when this token's logits are needed: to choose the next token, or because the caller reads them. */
 static bool wants_output(const es_sequence *s, int64_t position)
 {
-    if (position == s->count - 1 && s->request.max_tokens > 0) return true;
-    const bool told = s->request.on_logits || s->request.prompt_logprobs;
-    return told && position >= s->logits_next && position < s->prompt_count;
+    return chooses(s, position) || is_read(s, position);
 }
 
 static void lay_out(es_engine *engine, es_batch *batch)
@@ -156,8 +166,16 @@ static bool stops_answer(const es_engine *engine, const es_sequence *s, es_token
     return false;
 }
 
-/* The sequence's next token, from its last row's logits. It may end here: *s is gone then. */
-static void choose(es_engine *engine, es_sequence *s, const float *logits)
+static es_sample_input input_of(es_sequence *s)
+{
+    const es_request *r = &s->request;
+    return (es_sample_input){.sampling = &r->sampling, .bias = r->bias, .bias_count = r->bias_count, .history = s->tokens,
+                             .history_count = s->count, .prompt_count = s->prompt_count,
+                             .top_logprobs = r->logprobs || r->top_logprobs ? r->top_logprobs : -1};
+}
+
+/* The sequence's next token, from its last row's logits or what was picked of them. It may end here: *s is gone then. */
+static void choose(es_engine *engine, es_sequence *s, const float *logits, es_picked *picked)
 {
     const es_request *r = &s->request;
     es_allowed allowed = {.may_stop = true};
@@ -166,11 +184,8 @@ static void choose(es_engine *engine, es_sequence *s, const float *logits)
         es_engine_finish(engine, s, ES_FINISH_STOP, NULL);
         return;
     }
-    const es_sample_input input = {
-        .logits = logits, .sampling = &r->sampling, .bias = r->bias, .bias_count = r->bias_count, .history = s->tokens,
-        .history_count = s->count, .prompt_count = s->prompt_count, .allowed = allowed.mask,
-        .top_logprobs = r->logprobs || r->top_logprobs ? r->top_logprobs : -1,
-    };
+    es_sample_input input = input_of(s);
+    input.logits = logits, input.picked = picked, input.allowed = allowed.mask;
     es_sample sample;
     es_event event = {.kind = ES_EVENT_TOKEN, .text = ""};
     if (status == ES_OK) status = es_sampler_choose(&engine->sampler, &input, &sample);
@@ -212,30 +227,66 @@ static void tell_prompt(es_engine *engine, es_sequence *s, int64_t position, con
     send(s, &event);
 }
 
+/* What the device is to pick from each row; false: nothing from any. Whoever reads a row, or changes it, gets it whole. */
+static bool plan_picks(es_engine *engine, const es_batch *part, int32_t first)
+{
+    bool any = false;
+    for (int32_t i = 0; i < part->outputs; i++) {
+        es_sequence *s = engine->output_owner[first + i];
+        const int64_t position = s->computed + part->output_row[i] - s->step_row;
+        const es_sample_input input = input_of(s);
+        if (!chooses(s, position) || is_read(s, position) || s->grammar || !es_sampler_plan(&input, &engine->picks[i]))
+            engine->picks[i] = (es_pick){0};
+        any = any || engine->picks[i].wanted;
+    }
+    return any;
+}
+
+/* Run the head, and bring what was picked. */
+static es_status run_head(es_engine *engine, es_batch *part, int32_t first)
+{
+    const es_network *network = &engine->network;
+    part->pick = plan_picks(engine, part, first) ? engine->picks : NULL;
+    ES_TRY(es_device_submit(engine->device, &network->head, part));
+    if (!part->pick) return ES_OK;
+    const size_t bytes = (size_t)part->outputs * sizeof(es_picked);
+    const void *picked = es_device_peek(engine->device, network->picked.buffer, network->picked.offset, bytes);
+    if (!picked) return ES_INTERNAL;
+    memcpy(engine->picked, picked, bytes);
+    return ES_OK;
+}
+
+/* A row's logits as the host can read them until the next row's; NULL where what was picked of them is enough. */
+static es_status read_row(es_engine *engine, const es_batch *part, int32_t i, const float **row)
+{
+    const size_t bytes = (size_t)engine->model->config.vocabulary * sizeof(float);
+    const es_slice at = engine->network.logits;
+    *row = NULL;
+    if (part->pick && part->pick[i].wanted && engine->picked[i].count <= ES_PICK_MOST) return ES_OK;
+    *row = es_device_peek(engine->device, at.buffer, at.offset + (size_t)i * bytes, bytes);
+    return *row ? ES_OK : ES_INTERNAL;
+}
+
 /* Logits of up to `outputs` rows at a time: their buffer is bounded, whatever was asked for. */
 static es_status read_outputs(es_engine *engine, const es_batch *batch)
 {
-    const int32_t vocabulary = engine->model->config.vocabulary, most = engine->network.sizes.outputs;
+    const int32_t most = engine->network.sizes.outputs;
     for (int32_t first = 0; first < batch->outputs; first += most) {
         es_batch part = *batch;
         part.output_row = batch->output_row + first;
         part.outputs = batch->outputs - first < most ? batch->outputs - first : most;
-        ES_TRY(es_device_submit(engine->device, &engine->network.head, &part));
-        const es_slice at = engine->network.logits;
-        const float *logits = es_device_peek(engine->device, at.buffer, at.offset,
-                                             (size_t)part.outputs * (size_t)vocabulary * sizeof *logits);
-        if (!logits) return ES_INTERNAL;
+        ES_TRY(run_head(engine, &part, first));
         for (int32_t i = 0; i < part.outputs; i++) {
             es_sequence *s = engine->output_owner[first + i];
-            const float *row = logits + (int64_t)i * vocabulary;
             const int64_t position = s->computed + part.output_row[i] - s->step_row;
-            if ((s->request.on_logits || s->request.prompt_logprobs) && position >= s->logits_next && position < s->prompt_count)
-                tell_prompt(engine, s, position, row);
-            if (position == s->count - 1 && s->request.max_tokens > 0) {
+            const float *row;
+            ES_TRY(read_row(engine, &part, i, &row));
+            if (is_read(s, position)) tell_prompt(engine, s, position, row);
+            if (chooses(s, position)) {
                 s->computed += s->step_rows; /* its rows are done: from here on it may end */
                 s->step_rows = 0;
                 if (s->computed % ES_SEQUENCE_STRIDE == 0) ES_TRY(checkpoint(engine, s));
-                choose(engine, s, row);
+                choose(engine, s, row, row ? NULL : &engine->picked[i]);
             }
         }
     }

@@ -91,7 +91,7 @@ size_t es_network_activation_bytes(const es_config *c, const es_network_sizes *s
     const int n = list_activations(c, &unused, list);
     int64_t floats = (int64_t)sizes->outputs * (c->hidden + (int64_t)c->vocabulary) + c->experts + 1;
     for (int i = 0; i < n; i++) floats += list[i].width * sizes->rows;
-    return (size_t)floats * FLOAT;
+    return (size_t)floats * FLOAT + (size_t)sizes->outputs * sizeof(es_picked);
 }
 
 size_t es_network_page_bytes(const es_config *c, int32_t page, es_kv_type type)
@@ -118,6 +118,7 @@ static es_status allocate(es_network *network)
     ES_TRY(es_loader_scratch(l, c->experts + 1, FLOAT, &network->act.starts));
     ES_TRY(es_loader_scratch(l, (int64_t)sizes->outputs * c->hidden, FLOAT, &network->act.normed));
     ES_TRY(es_loader_scratch(l, (int64_t)sizes->outputs * c->vocabulary, FLOAT, &network->logits));
+    ES_TRY(es_loader_scratch(l, sizes->outputs, sizeof(es_picked), &network->picked));
 
     const es_attn_shape shape = {c->query_heads, c->kv_heads, c->head_dim, sizes->page};
     for (int32_t i = 0; i < 2 * c->attention_layers; i++)
@@ -173,6 +174,8 @@ static es_status record_head(es_network *network, es_weight embedding)
     es_op logits = {ES_OP_MATMUL, .as.matmul = {.x = a->normed, .x_stride = c->hidden, .outputs_only = true, .parts = 1}};
     logits.as.matmul.part[0] = es_layer_part(output, network->logits, c->vocabulary);
     es_program_add(&network->head, logits);
+    es_program_add(&network->head, (es_op){ES_OP_PICK, .as.pick = {
+        .logits = network->logits, .vocabulary = c->vocabulary, .most_rows = network->sizes.outputs, .out = network->picked}});
     return ES_OK;
 }
 

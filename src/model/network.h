@@ -44,6 +44,7 @@ typedef struct es_network {
     es_program body, head, norm;
     es_slice logits;            /**< [outputs][vocabulary] */
     es_slice *kv;               /**< [attention layers][k, v]: [pages][kv_heads][page][head_dim] each, laid out by the device */
+    es_slice picked;            /**< es_picked [outputs] */
     es_slice *conv_state;       /**< [delta layers]: [slots][3][channels] */
     es_slice *delta_state;      /**< [delta layers]: [slots][value_heads][key_dim][value_dim] */
     es_slice **expert_places;   /**< arrays handed to operations */

@@ -150,6 +150,7 @@ static void run_op(es_cpu *cpu, const es_op *op, int worker)
     case ES_OP_MOE_GROUP: es_cpu_moe_group(cpu, &op->as.moe_group, worker); break;
     case ES_OP_MOE_PRODUCT: es_cpu_moe_product(cpu, &op->as.moe_product, worker); break;
     case ES_OP_MOE_COMBINE: es_cpu_moe_combine(cpu, &op->as.moe_combine, worker); break;
+    case ES_OP_PICK: es_cpu_pick(cpu, &op->as.pick, worker); break;
     case ES_OP_KINDS: break;
     }
 }
@@ -169,7 +170,7 @@ static void run_pair(es_cpu *cpu, const es_op *op, const es_op *next, int worker
 /* Nothing was left to several workers: nobody need meet for it. */
 static bool is_idle(const es_cpu *cpu, const es_op *op)
 {
-    return op->kind == ES_OP_ATTN_MERGE && !cpu->attn_split;
+    return (op->kind == ES_OP_ATTN_MERGE && !cpu->attn_split) || (op->kind == ES_OP_PICK && !cpu->batch->pick);
 }
 
 static void step_job(void *argument, int worker)

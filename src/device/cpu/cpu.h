@@ -160,6 +160,7 @@ void es_cpu_moe_route(es_cpu *cpu, const es_op_moe_route *op, int worker);
 void es_cpu_moe_group(es_cpu *cpu, const es_op_moe_group *op, int worker);
 void es_cpu_moe_product(es_cpu *cpu, const es_op_moe_product *op, int worker);
 void es_cpu_moe_combine(es_cpu *cpu, const es_op_moe_combine *op, int worker);
+void es_cpu_pick(es_cpu *cpu, const es_op_pick *op, int worker);
 
 /** A block of ≤ 16 weight rows; `data` is the first of them. */
 typedef struct es_cpu_block {

@@ -184,6 +184,7 @@ static es_status stage(es_cuda *cuda, const es_batch *batch, bool *single)
     *single = true;
     if (batch->rows) memcpy((void *)h->token, batch->tokens, (size_t)batch->rows * sizeof *h->token);
     if (batch->outputs) memcpy((void *)h->output_row, batch->output_row, (size_t)batch->outputs * sizeof *h->output_row);
+    if (batch->pick) memcpy((void *)h->pick, batch->pick, (size_t)batch->outputs * sizeof *h->pick);
     for (int32_t s = 0; s < batch->spans; s++) {
         const es_span *span = &batch->span[s];
         ((es_cuda_span *)h->span)[s] = (es_cuda_span){span->start, span->first_row, span->rows, span->slot, 0};
@@ -220,6 +221,7 @@ static es_status capture(es_cuda *cuda, const es_cuda_plan *plan, const es_batch
     graph->plan = plan;
     graph->rows = batch->rows;
     graph->outputs = batch->outputs;
+    graph->picks = batch->pick != NULL;
     return ES_OK;
 }
 
@@ -232,7 +234,7 @@ static es_status run(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *ba
     }
     for (int i = 0; i < cuda->graphs; i++) {
         const es_cuda_graph *g = &cuda->graph[i];
-        if (g->plan == plan && g->rows == batch->rows && g->outputs == batch->outputs)
+        if (g->plan == plan && g->rows == batch->rows && g->outputs == batch->outputs && g->picks == (batch->pick != NULL))
             return es_cuda_check(cudaGraphLaunch(g->exec, cuda->stream), "replaying a step");
     }
     if (cuda->graphs == ES_CUDA_GRAPHS) drop_graphs(cuda);
@@ -341,6 +343,7 @@ static size_t lay_batch(const es_device_options *o, const unsigned char *base, e
     b->token = (const int32_t *)cut(base, &used, o->rows, sizeof *b->token);
     b->row_span = (const int32_t *)cut(base, &used, o->rows, sizeof *b->row_span);
     b->output_row = (const int32_t *)cut(base, &used, o->rows, sizeof *b->output_row);
+    b->pick = (const es_pick *)cut(base, &used, o->rows, sizeof *b->pick);
     b->row_position = (const int64_t *)cut(base, &used, o->rows, sizeof *b->row_position);
     b->span = (const es_cuda_span *)cut(base, &used, o->spans, sizeof *b->span);
     b->pages = (const int32_t *)cut(base, &used, (int64_t)o->spans * b->page_stride, sizeof *b->pages);

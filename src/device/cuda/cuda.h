@@ -49,6 +49,7 @@ typedef struct es_cuda_span {
 /** The batch in device memory: fixed places, rewritten before each step. */
 typedef struct es_cuda_batch {
     const int32_t *token, *row_span, *output_row; /* [rows] */
+    const es_pick *pick;                          /* [rows], of outputs */
     const int64_t *row_position;                  /* [rows] */
     const es_cuda_span *span;                     /* [spans] */
     const int32_t *pages;                         /* [spans][page_stride] */
@@ -96,10 +97,11 @@ typedef struct es_cuda_product {
 typedef struct es_cuda_launch es_cuda_launch;
 typedef struct es_cuda_plan es_cuda_plan;
 
-/** Captured steps: one for each (plan, rows, outputs). */
+/** Captured steps: one for each (plan, rows, outputs), with and without picks. */
 typedef struct es_cuda_graph {
     const es_cuda_plan *plan;
     int32_t rows, outputs;
+    bool picks;
     cudaGraphExec_t exec;
 } es_cuda_graph;
 enum { ES_CUDA_GRAPHS = 160, ES_CUDA_PLANS = 8 };
@@ -120,7 +122,7 @@ struct es_cuda_plan {
     es_cuda_launch *launch;
     int32_t launches;
     bool attends;                     /**< it has attention: a step needs plans */
-    const void *owned[ES_CUDA_OWNED]; /**< device memory: places of experts */
+    const void *owned[ES_CUDA_OWNED]; /**< device memory: places of experts, room for picks */
     int owned_count;
 };
 
@@ -257,6 +259,10 @@ void es_cuda_moe_group(cudaStream_t stream, int32_t rows, const es_op_moe_group 
 es_status es_cuda_moe_setup(void);
 int32_t es_cuda_expert_width(int32_t rows, int32_t used, int32_t experts);
 void es_cuda_moe_combine(cudaStream_t stream, int32_t rows, const es_op_moe_combine *op);
+
+/* pick.cu: `room` is es_cuda_pick_room(most rows) bytes. */
+size_t es_cuda_pick_room(int32_t rows);
+void es_cuda_pick(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_pick *op, void *room);
 
 /* limits.cu */
 es_status es_cuda_measure_limits(const es_cuda_gpu *gpu, es_cuda_limits *limits);

@@ -24,6 +24,7 @@ struct es_cuda_launch {
     bool turnable;   /* whoever reads the shadow that this launch fills can read it turned */
     es_cuda_decode attend[ES_CUDA_ATTENDS];
     int64_t stride, width; /* of what LAUNCH_SHADOW reads */
+    void *room;            /* for picks */
 };
 
 typedef struct preparing {
@@ -337,6 +338,17 @@ static bool add_experts(preparing *p, const es_op_moe_product *m, const es_op *n
 
 /* --- all operations --- */
 
+/* Device memory that goes with the plan. */
+static void *own(preparing *p, size_t bytes, const char *what)
+{
+    void *room = NULL;
+    if (p->plan->owned_count == ES_CUDA_OWNED)
+        p->status = es_cuda_fail(ES_INTERNAL, "a program needs more than %d pieces of memory", ES_CUDA_OWNED);
+    if (p->status == ES_OK) p->status = es_cuda_check(cudaMalloc(&room, bytes), what);
+    if (room) p->plan->owned[p->plan->owned_count++] = room;
+    return room;
+}
+
 /* The shadow that a launch fills. */
 static es_cuda_shade shade_of(const es_cuda *cuda, const es_cuda_launch *l, bool turned)
 {
@@ -378,6 +390,10 @@ static bool add_op(preparing *p, const es_op *op, const es_op *next)
                               (int64_t)op->as.delta_finish.shape.value_heads * op->as.delta_finish.shape.value_dim);
         break;
     case ES_OP_MOE_COMBINE: spoils(p, op->as.moe_combine.x); break;
+    case ES_OP_PICK:
+        launch.outputs_only = true;
+        launch.room = own(p, es_cuda_pick_room(op->as.pick.most_rows), "picking tokens");
+        break;
     case ES_OP_ROPE_TABLE:
     case ES_OP_ATTN_PREPARE:
     case ES_OP_DELTA_PREPARE:
@@ -479,6 +495,9 @@ static es_status launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows,
     case ES_OP_MOE_ROUTE: es_cuda_moe_route(stream, rows, &op->as.moe_route); break;
     case ES_OP_MOE_GROUP: es_cuda_moe_group(stream, rows, &op->as.moe_group, cuda); break;
     case ES_OP_MOE_COMBINE: es_cuda_moe_combine(stream, rows, &op->as.moe_combine); break;
+    case ES_OP_PICK:
+        if (batch->pick) es_cuda_pick(stream, b, rows, &op->as.pick, l->room);
+        break;
     case ES_OP_ATTN_MERGE:
     case ES_OP_MATMUL:
     case ES_OP_MOE_PRODUCT:
