@@ -31,7 +31,7 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
   endforeach()
   # The portable kernels once more for warps of 64 lanes: compiled, so that they stay so; nothing here runs them.
   set(ES_CUDA_WIDE "")
-  foreach(name attention delta moe pick rows)
+  foreach(name attention delta moe moe_few pick rows)
     set(source ${CMAKE_SOURCE_DIR}/src/device/cuda/${name}.cu)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}_warp64.o)
     add_custom_command(OUTPUT ${object}
@@ -73,6 +73,7 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
     COMMAND ${ES_CUDA_MEASURE_A} ${CMAKE_SOURCE_DIR}/tests/cuda/product_test.cu ${ES_CUDA_KERNELS}/product.cu
             ${ES_CUDA_KERNELS}/product_many.cu ${ES_CUDA_KERNELS}/product_wide.cu ${ES_CUDA_KERNELS}/panel.cu
             ${ES_CUDA_KERNELS}/pack.cu ${ES_CUDA_KERNELS}/rows.cu ${ES_CUDA_C} -o ${CMAKE_BINARY_DIR}/cuda_product_test
+    COMMAND ${ES_CUDA_MEASURE} -lineinfo ${CMAKE_SOURCE_DIR}/tests/cuda/race_probe.cu -o ${CMAKE_BINARY_DIR}/cuda_race_probe
     COMMAND ${ES_CUDA_MEASURE_A} -shared ${CMAKE_SOURCE_DIR}/bench/cuda_attn.cu ${ES_CUDA_KERNELS}/attn_decode.cu ${ES_CUDA_C}
             -o ${CMAKE_BINARY_DIR}/libbench_cuda_attn.so
     DEPENDS ${ES_CUDA_C} VERBATIM)

@@ -78,7 +78,7 @@ static es_status time_step(measuring *m, const es_rig_step *step, double *second
 
 static es_status measure_row(measuring *m, const char *name, int64_t depth, int32_t tokens)
 {
-    const es_rig_step step = {depth, 1, tokens, true};
+    const es_rig_step step = {.depth = depth, .sequences = 1, .rows = tokens, .head = true};
     double seconds[RUNS_MOST];
     ES_TRY(es_rig_fill(&m->rig, depth));
     ES_TRY(es_rig_run(&m->rig, &step));
@@ -101,7 +101,7 @@ static es_status measure_gaps(measuring *m, int64_t depth)
     json_t *list = json_array();
     es_status status = es_rig_fill(&m->rig, depth);
     for (int64_t i = 0; i < m->settings->gaps && status == ES_OK; i++) {
-        const es_rig_step step = {depth + i, 1, 1, true};
+        const es_rig_step step = {.depth = depth + i, .sequences = 1, .rows = 1, .head = true};
         double seconds;
         status = time_step(m, &step, &seconds);
         if (status == ES_OK) json_array_append_new(list, json_real(seconds * 1e3));

@@ -18,13 +18,15 @@ static es_status open_lists(es_rig *rig)
     rig->page = calloc(sequences * (size_t)rig->sequence_pages, sizeof *rig->page);
     rig->tokens = calloc(rows, sizeof *rig->tokens);
     rig->outputs = calloc(rows, sizeof *rig->outputs);
-    if (!rig->span || !rig->page || !rig->tokens || !rig->outputs)
+    rig->pick = calloc(sequences, sizeof *rig->pick);
+    rig->picked = calloc(sequences, sizeof *rig->picked);
+    if (!rig->span || !rig->page || !rig->tokens || !rig->outputs || !rig->pick || !rig->picked)
         return es_fail(ES_NO_MEMORY, "no memory for the lists of %d sequences", s->sequences);
     for (int64_t i = 0; i < s->sequences * rig->sequence_pages; i++) rig->page[i] = (int32_t)i;
     es_bits bits = {11};
     for (int32_t i = 0; i < s->rows; i++)
         rig->tokens[i] = (int32_t)(es_bits_next(&bits) % (uint64_t)rig->model->config.vocabulary);
-    return ES_OK;
+    return es_sampler_open(rig->model->config.vocabulary, &rig->sampler);
 }
 
 static es_status open_network(es_rig *rig)
@@ -62,6 +64,9 @@ void es_rig_close(es_rig *rig)
     free(rig->page);
     free(rig->tokens);
     free(rig->outputs);
+    free(rig->pick);
+    free(rig->picked);
+    es_sampler_close(&rig->sampler);
     *rig = (es_rig){0};
 }
 
@@ -102,6 +107,37 @@ es_status es_rig_fill(es_rig *rig, int64_t tokens)
     return status;
 }
 
+/* The head, and a token for each sequence, as the engine chooses it. */
+static es_status choose(es_rig *rig, es_rig_choice choice, es_batch *batch)
+{
+    const es_network *network = &rig->network;
+    const size_t row_bytes = (size_t)rig->model->config.vocabulary * sizeof(float);
+    es_sampling how = es_sampling_defaults();
+    how.temperature = 0.1f, how.top_p = 0.95f, how.seed = 1;
+    es_sample_input in = {.sampling = &how, .history_count = 1, .top_logprobs = -1};
+    for (int32_t q = 0; q < batch->outputs; q++) es_sampler_plan(&in, &rig->pick[q]);
+    if (choice == ES_RIG_CHOOSE_PICKED) batch->pick = rig->pick;
+    ES_TRY(es_device_submit(rig->device, &network->head, batch));
+    if (batch->pick) {
+        const size_t bytes = (size_t)batch->outputs * sizeof *rig->picked;
+        const void *picked = es_device_peek(rig->device, network->picked.buffer, network->picked.offset, bytes);
+        if (!picked) return ES_INTERNAL;
+        memcpy(rig->picked, picked, bytes);
+    }
+    for (int32_t q = 0; q < batch->outputs; q++) {
+        es_sample sample;
+        const bool enough = batch->pick && rig->picked[q].count <= ES_PICK_MOST;
+        in.picked = enough ? &rig->picked[q] : NULL;
+        in.logits = NULL;
+        if (!enough)
+            in.logits = es_device_peek(rig->device, network->logits.buffer, network->logits.offset + (size_t)q * row_bytes,
+                                       row_bytes);
+        if (!enough && !in.logits) return ES_INTERNAL;
+        ES_TRY(es_sampler_choose(&rig->sampler, &in, &sample));
+    }
+    return ES_OK;
+}
+
 es_status es_rig_run(es_rig *rig, const es_rig_step *step)
 {
     es_batch batch = {.rows = step->sequences * step->rows, .spans = step->sequences, .tokens = rig->tokens,
@@ -113,6 +149,7 @@ es_status es_rig_run(es_rig *rig, const es_rig_step *step)
     }
     if (step->head) batch.outputs = step->sequences;
     ES_TRY(es_device_submit(rig->device, &rig->network.body, &batch));
+    if (step->head && step->choice != ES_RIG_CHOOSE_NOTHING) return choose(rig, step->choice, &batch);
     return step->head ? es_device_submit(rig->device, &rig->network.head, &batch) : ES_OK;
 }
 

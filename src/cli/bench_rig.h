@@ -7,6 +7,7 @@
 
 #include "cli/bench.h"
 #include "device/cpu/limits.h"
+#include "engine/sampler.h"
 #include "evenshare/engine.h"
 #include "model/network.h"
 
@@ -31,14 +32,26 @@ typedef struct es_rig {
     es_network network;
     es_span *span;
     int32_t *page, *tokens, *outputs;
+    es_pick *pick;
+    es_picked *picked;
+    es_sampler sampler;
     int64_t sequence_pages, filled;
 } es_rig;
+
+/** Whether a step chooses a token for each sequence, and from what. The logits of random weights are flat: at temperature 0.1
+ *  with top-p 0.95 they are as peaked as a trained model's. */
+typedef enum es_rig_choice {
+    ES_RIG_CHOOSE_NOTHING,
+    ES_RIG_CHOOSE_PICKED, /**< from what the device picks, as the engine does */
+    ES_RIG_CHOOSE_ROW     /**< from the whole row, as the engine does where it is changed or reported */
+} es_rig_choice;
 
 /** What one step works on: every sequence has `rows` new tokens after `depth` computed ones. */
 typedef struct es_rig_step {
     int64_t depth;
     int32_t sequences, rows;
     bool head; /**< logits of each sequence's last row */
+    es_rig_choice choice; /**< with `head` */
 } es_rig_step;
 
 /** What a step has to do at least. */

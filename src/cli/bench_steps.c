@@ -20,7 +20,7 @@ enum { MOST_RUNS = 1000 };
 
 typedef struct settings {
     es_model_settings model;
-    const char *depth, *numeric, *kv_type, *attention, *device, *shape, *type;
+    const char *depth, *numeric, *kv_type, *attention, *device, *shape, *type, *choose;
     int64_t threads, tokens, chunk, sequences, runs, page;
     bool json;
 } settings;
@@ -48,7 +48,11 @@ typedef struct settings {
     {"runs", 'r', ES_OPTION_INT, "N", offsetof(settings, runs), .fallback = n, .min = 1, .max = MOST_RUNS,                  \
      .help = "timed runs of each row, after one that is not"}
 
-static const es_option decode_rows[] = {COMMON, RUNS("16"), {0}};
+#define CHOOSE                                                                                                              \
+    {"choose", 0, ES_OPTION_CHOICE, "no|picked|row", offsetof(settings, choose), .fallback = "no",                          \
+     .help = "also choose a token of each sequence: from what the device picks, or from all of its logits"}
+
+static const es_option decode_rows[] = {COMMON, CHOOSE, RUNS("16"), {0}};
 static const es_option prefill_rows[] = {
     {"tokens", 'n', ES_OPTION_INT, "N", offsetof(settings, tokens), .fallback = "512", .min = 1, .max = 1 << 20,
      .help = "tokens of the prompt"},
@@ -58,7 +62,7 @@ static const es_option prefill_rows[] = {
 static const es_option batch_rows[] = {
     {"sequences", 'b', ES_OPTION_INT, "N", offsetof(settings, sequences), .fallback = "8", .min = 1, .max = 256,
      .help = "sequences that each get a token"},
-    COMMON, RUNS("16"), {0}};
+    COMMON, CHOOSE, RUNS("16"), {0}};
 static const es_option_group decode_groups[] = {{NULL, decode_rows, 0}, {"Model", es_model_options, offsetof(settings, model)}, {0}};
 static const es_option_group prefill_groups[] = {{NULL, prefill_rows, 0}, {"Model", es_model_options, offsetof(settings, model)}, {0}};
 static const es_option_group batch_groups[] = {{NULL, batch_rows, 0}, {"Model", es_model_options, offsetof(settings, model)}, {0}};
@@ -66,7 +70,7 @@ static const es_option_group batch_groups[] = {{NULL, batch_rows, 0}, {"Model", 
 #define ABOUT                                                                                                               \
     "The limits of the machine are measured first. The bound of a row is what reading every byte once, or computing at the " \
     "peak, would allow: products with weights at the peak of their own arithmetic (int8, bf16 or float32, by mode and type), " \
-    "attention over keys and values in q8_0 at that of int8, all else at that of float32. Its share is the median over the bound. Choosing a token is not part of a step.\n\n"      \
+    "attention over keys and values in q8_0 at that of int8, all else at that of float32. Its share is the median over the bound. Choosing a token is no part of a step unless asked for.\n\n"      \
     "The machine should be quiet; the fastest run and the CPU time per step stand beside the median because it seldom is."
 
 static int decode(int argc, char **argv);
@@ -85,6 +89,7 @@ typedef struct run {
     const settings *settings;
     int64_t depth[ES_BENCH_MOST_DEPTHS];
     int depths;
+    es_rig_choice choice;
     int32_t sequences, tokens, chunk; /* tokens of each sequence in a row; most of them in a step */
     es_limits limits;
     json_t *rows;
@@ -118,7 +123,7 @@ static es_status run_once(es_rig *rig, const run *r, int64_t depth)
 {
     for (int32_t done = 0; done < r->tokens;) {
         const int32_t some = r->tokens - done < r->chunk ? r->tokens - done : r->chunk;
-        const es_rig_step step = {depth + done, r->sequences, some, done + some == r->tokens};
+        const es_rig_step step = {depth + done, r->sequences, some, done + some == r->tokens, r->choice};
         ES_TRY(es_rig_run(rig, &step));
         done += some;
     }
@@ -136,7 +141,7 @@ static void count_row(const es_rig *rig, const run *r, measured *row)
 {
     for (int32_t done = 0; done < r->tokens;) {
         const int32_t some = r->tokens - done < r->chunk ? r->tokens - done : r->chunk;
-        const es_rig_step step = {row->depth + done, r->sequences, some, done + some == r->tokens};
+        const es_rig_step step = {row->depth + done, r->sequences, some, done + some == r->tokens, ES_RIG_CHOOSE_NOTHING};
         const es_rig_work work = es_rig_count(rig, &step);
         row->bound += es_rig_bound(rig, &work, &r->limits);
         row->work.bytes += work.bytes, row->work.products += work.products, row->work.others += work.others;
@@ -281,12 +286,17 @@ static int finish(run *r)
     return code;
 }
 
+static es_rig_choice choice_of(const char *name)
+{
+    return strcmp(name, "picked") == 0 ? ES_RIG_CHOOSE_PICKED : strcmp(name, "row") == 0 ? ES_RIG_CHOOSE_ROW : ES_RIG_CHOOSE_NOTHING;
+}
+
 static int decode(int argc, char **argv)
 {
     settings s;
     const int done = es_options_parse(&es_command_bench_decode, argc, argv, &s);
     if (done != ES_GO_ON) return done;
-    run r = {&es_command_bench_decode, "decode", &s, .sequences = 1, .tokens = 1, .chunk = 1};
+    run r = {&es_command_bench_decode, "decode", &s, .choice = choice_of(s.choose), .sequences = 1, .tokens = 1, .chunk = 1};
     return finish(&r);
 }
 
@@ -305,6 +315,7 @@ static int batch(int argc, char **argv)
     settings s;
     const int done = es_options_parse(&es_command_bench_batch, argc, argv, &s);
     if (done != ES_GO_ON) return done;
-    run r = {&es_command_bench_batch, "batch", &s, .sequences = (int32_t)s.sequences, .tokens = 1, .chunk = 1};
+    run r = {&es_command_bench_batch, "batch", &s, .choice = choice_of(s.choose), .sequences = (int32_t)s.sequences, .tokens = 1,
+             .chunk = 1};
     return finish(&r);
 }

@@ -18,7 +18,7 @@ struct es_compare {
     es_buffer *buffer[2][ES_COMPARE_BUFFERS];
     int buffers;
     void (*record)(es_compare *c, int device, es_program *program);
-    int b[24];        /**< the row's own numbers of buffers */
+    int b[32];        /**< the row's own numbers of buffers */
     int64_t shape[8]; /**< and sizes */
     uint64_t state;   /**< of the random numbers */
     es_status status;

@@ -457,9 +457,11 @@ static void run_delta(es_compare *c)
                 done[q] += plan[k][q];
             }
             es_compare_step(c, &t.batch);
-            es_compare_outputs(c, "convolution", c->b[D_OUT], t.batch.rows * channels);
-            es_compare_outputs(c, "gates", c->b[D_GATES], t.batch.rows * s.value_heads * 2);
-            es_compare_outputs(c, "recurrence", c->b[D_O], t.batch.rows * values);
+            if (t.batch.rows > t.batch.spans) { /* a device may do single tokens at once, with nothing in between */
+                es_compare_outputs(c, "convolution", c->b[D_OUT], t.batch.rows * channels);
+                es_compare_outputs(c, "gates", c->b[D_GATES], t.batch.rows * s.value_heads * 2);
+                es_compare_outputs(c, "recurrence", c->b[D_O], t.batch.rows * values);
+            }
             es_compare_outputs(c, "gated norm", c->b[D_Y], t.batch.rows * values);
         }
         es_compare_outputs(c, "convolution's state", c->b[D_CSTATE], 3 * 3 * channels);
@@ -471,7 +473,10 @@ static void run_delta(es_compare *c)
 
 /* --- mixture of experts --- */
 
-enum { E_LOGITS, E_IDS, E_WEIGHTS, E_STARTS, E_ORDER, E_H, E_GATE, E_UP, E_DOWN, E_G, E_U, E_Y, E_SHARED, E_SGATE, E_X };
+enum {
+    E_LOGITS, E_IDS, E_WEIGHTS, E_STARTS, E_ORDER, E_IN, E_NORM, E_H, E_ROUTER, E_HOW, E_GATE, E_UP, E_DOWN, E_G, E_U, E_Y,
+    E_SGATE_W, E_SUP_W, E_SDOWN_W, E_SG, E_SU, E_SHARED, E_SGATE, E_X, E_NEXT
+};
 
 static es_op expert_products(const es_compare *c, int d, int x, int64_t columns, bool gather)
 {
@@ -495,10 +500,59 @@ static void add_experts(es_compare *c, int d, es_op_moe_product *op, int w, int 
     op->expert_stride[op->parts++] = (int64_t)es_dtype_bytes(c->type, rows * columns);
 }
 
+static es_op_matmul matmul_of(const es_compare *c, int d, int x, int64_t columns)
+{
+    return (es_op_matmul){.x = SLICE(x), .x_stride = columns};
+}
+
+static void add_matrix(const es_compare *c, int d, es_op_matmul *m, int w, es_dtype type, int out, int64_t rows)
+{
+    m->part[m->parts++] = (es_matmul_part){
+        .weight = {SLICE(w), type, rows, m->x_stride},
+          .out = SLICE(out), .out_stride = rows
+    };
+}
+
+static void add_norm(es_compare *c, int d, es_program *p, int x, int out)
+{
+    es_program_add(p, (es_op){
+                          ES_OP_RMSNORM, .as.rmsnorm = {.x = SLICE(x),
+                                                        .weight = SLICE(E_NORM),
+                                                        .out = SLICE(out),
+                                                        .width = (int32_t)c->shape[2],
+                                                        .eps = 1e-6f}
+    });
+}
+
+/* The expert that every token has. */
+static void record_shared(es_compare *c, int d, es_program *p)
+{
+    const int64_t hidden = c->shape[2], ffn = c->shape[3];
+    es_op in = {ES_OP_MATMUL, .as.matmul = matmul_of(c, d, E_H, hidden)}, out = {ES_OP_MATMUL, .as.matmul = matmul_of(c, d, E_SG, ffn)};
+    add_matrix(c, d, &in.as.matmul, E_SGATE_W, c->type, E_SG, ffn);
+    add_matrix(c, d, &in.as.matmul, E_SUP_W, c->type, E_SU, ffn);
+    add_matrix(c, d, &out.as.matmul, E_SDOWN_W, c->type, E_SHARED, hidden);
+    es_program_add(p, in);
+    es_program_add(p, (es_op){
+                          ES_OP_SWIGLU, .as.swiglu = {.gate = SLICE(E_SG),
+                                                      .up = SLICE(E_SU),
+                                                      .out = SLICE(E_SG),
+                                                      .stride = ffn,
+                                                      .width = (int32_t)ffn,
+                                                      .per_row = 1}
+    });
+    es_program_add(p, out);
+}
+
 static void record_moe(es_compare *c, int d, es_program *p)
 {
     const int32_t experts = (int32_t)c->shape[0], used = (int32_t)c->shape[1], hidden = (int32_t)c->shape[2],
                   ffn = (int32_t)c->shape[3];
+    add_norm(c, d, p, E_IN, E_H);
+    es_op router = {ES_OP_MATMUL, .as.matmul = matmul_of(c, d, E_H, hidden)};
+    add_matrix(c, d, &router.as.matmul, E_ROUTER, ES_F32, E_LOGITS, experts);
+    add_matrix(c, d, &router.as.matmul, E_HOW, ES_F32, E_SGATE, 1);
+    es_program_add(p, router);
     es_program_add(p, (es_op){
                           ES_OP_MOE_ROUTE, .as.moe_route = {.logits = SLICE(E_LOGITS),
                                                             .experts = experts,
@@ -528,6 +582,7 @@ static void record_moe(es_compare *c, int d, es_program *p)
     es_op out = expert_products(c, d, E_G, ffn, false);
     add_experts(c, d, &out.as.moe_product, E_DOWN, E_Y, hidden, ffn);
     es_program_add(p, out);
+    record_shared(c, d, p);
     es_program_add(p, (es_op){
                           ES_OP_MOE_COMBINE, .as.moe_combine = {.y = SLICE(E_Y),
                                                                 .weights = SLICE(E_WEIGHTS),
@@ -537,6 +592,7 @@ static void record_moe(es_compare *c, int d, es_program *p)
                                                                 .shared_gate = SLICE(E_SGATE),
                                                                 .x = SLICE(E_X)}
     });
+    add_norm(c, d, p, E_X, E_NEXT);
 }
 
 static void run_moe(es_compare *c)
@@ -555,30 +611,48 @@ static void run_moe(es_compare *c)
         c->b[E_WEIGHTS] = es_compare_room(c, MOST_ROWS * used);
         c->b[E_STARTS] = es_compare_room(c, experts + 1);
         c->b[E_ORDER] = es_compare_room(c, MOST_ROWS * used);
-        c->b[E_H] = es_compare_floats(c, MOST_ROWS * hidden, -1, 1);
+        c->b[E_IN] = es_compare_floats(c, MOST_ROWS * hidden, -1, 1);
+        c->b[E_NORM] = es_compare_floats(c, hidden, 0.4f, 0.8f);
+        c->b[E_H] = es_compare_room(c, MOST_ROWS * hidden);
+        c->b[E_ROUTER] = es_compare_floats(c, experts * hidden, -0.3f, 0.3f);
+        c->b[E_HOW] = es_compare_floats(c, hidden, -0.1f, 0.1f);
+        c->b[E_LOGITS] = es_compare_room(c, MOST_ROWS * experts);
+        c->b[E_SGATE_W] = weights(c, c->type, ffn, hidden, 0.05f);
+        c->b[E_SUP_W] = weights(c, c->type, ffn, hidden, 0.05f);
+        c->b[E_SDOWN_W] = weights(c, c->type, hidden, ffn, 0.05f);
+        c->b[E_SG] = es_compare_room(c, MOST_ROWS * ffn);
+        c->b[E_SU] = es_compare_room(c, MOST_ROWS * ffn);
+        c->b[E_NEXT] = es_compare_room(c, MOST_ROWS * hidden);
         c->b[E_GATE] = weights(c, c->type, experts * ffn, hidden, 0.05f);
         c->b[E_UP] = weights(c, c->type, experts * ffn, hidden, 0.05f);
         c->b[E_DOWN] = weights(c, c->type, experts * hidden, ffn, 0.05f);
         c->b[E_G] = es_compare_room(c, MOST_ROWS * used * ffn);
         c->b[E_U] = es_compare_room(c, MOST_ROWS * used * ffn);
         c->b[E_Y] = es_compare_room(c, MOST_ROWS * used * hidden);
-        c->b[E_SHARED] = es_compare_floats(c, MOST_ROWS * hidden, -1, 1);
-        c->b[E_SGATE] = es_compare_floats(c, MOST_ROWS, -3, 3);
+        c->b[E_SHARED] = es_compare_room(c, MOST_ROWS * hidden);
+        c->b[E_SGATE] = es_compare_room(c, MOST_ROWS);
         c->b[E_X] = es_compare_floats(c, MOST_ROWS * hidden, -1, 1);
+        uint32_t *alone[2] = {NULL, NULL}; /* the first token's experts, by itself and in company */
         for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
-            /* Logits are spent by the router: each step has its own. */
-            const int before = c->buffers;
-            c->b[E_LOGITS] = es_compare_floats(c, MOST_ROWS * experts, -4, 4);
             steps s;
             start_steps(&s);
             add_span(&s, 0, 0, tokens[t]);
             s.span[0].pages = NULL;
             es_compare_step(c, &s.batch);
+            uint32_t *bits[2] = {es_compare_bits(c, c->b[E_Y], used * hidden), es_compare_bits(c, c->b[E_SHARED], hidden)};
+            es_compare_same(c, "experts", alone[0], bits[0], used * hidden);
+            es_compare_same(c, "shared expert", alone[1], bits[1], hidden);
+            for (int k = 0; k < 2; k++) {
+                if (alone[k]) free(bits[k]);
+                else alone[k] = bits[k];
+            }
             es_compare_outputs(c, "router's weights", c->b[E_WEIGHTS], tokens[t] * used);
             es_compare_outputs(c, "experts", c->b[E_Y], tokens[t] * used * hidden);
+            es_compare_outputs(c, "shared expert", c->b[E_SHARED], tokens[t] * hidden);
             es_compare_outputs(c, "sum of experts", c->b[E_X], tokens[t] * hidden);
-            es_compare_release(c, before);
+            es_compare_outputs(c, "norm of the sum", c->b[E_NEXT], tokens[t] * hidden);
         }
+        for (int k = 0; k < 2; k++) free(alone[k]);
         es_compare_release(c, 0);
     }
 }

@@ -135,7 +135,9 @@ es_status es_cuda_attend_launch(const es_cuda *cuda, const es_cuda_decode calls[
     for (int i = 0; i < ES_CUDA_ATTENDS; i++) {
         es_cuda_decode call = calls[i];
         call.out16.turned = turned;
-        if (cuda->attending[i].spans) ES_TRY(check(es_cuda_decode_launch(&call, cuda->stream)));
+        if (!cuda->attending[i].spans) continue;
+        ES_TRY(check(es_cuda_decode_launch(&call, cuda->stream)));
+        es_cuda_launched++;
     }
     return ES_OK;
 }

@@ -8,6 +8,7 @@
 
 static es_cuda_host host_calls;
 bool es_cuda_overlap = true;
+uint64_t es_cuda_launched = 0;
 
 es_status es_cuda_fail(es_status status, const char *format, ...)
 {
@@ -208,6 +209,7 @@ static es_status stage(es_cuda *cuda, const es_batch *batch, bool *single)
 static es_status capture(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, es_cuda_graph *graph)
 {
     cudaGraph_t recorded;
+    const uint64_t before = es_cuda_launched;
     ES_TRY(es_cuda_check(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal), "recording a step"));
     const es_status launched = es_cuda_plan_launch(cuda, plan, batch, true);
     ES_TRY(es_cuda_check(cudaStreamEndCapture(cuda->stream, &recorded), "recording a step"));
@@ -222,26 +224,36 @@ static es_status capture(es_cuda *cuda, const es_cuda_plan *plan, const es_batch
     graph->rows = batch->rows;
     graph->outputs = batch->outputs;
     graph->picks = batch->pick != NULL;
+    graph->kernels = es_cuda_launched - before;
     return ES_OK;
+}
+
+static es_status replay(es_cuda *cuda, const es_cuda_graph *graph)
+{
+    cuda->base.info.meetings += graph->kernels;
+    return es_cuda_check(cudaGraphLaunch(graph->exec, cuda->stream), "replaying a step");
 }
 
 /* Single rows are what comes again and again: their steps are replayed. */
 static es_status run(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)
 {
+    const bool picks = batch->pick != NULL;
     if (!single || cuda->no_graphs) {
+        const uint64_t before = es_cuda_launched;
         ES_TRY(es_cuda_plan_launch(cuda, plan, batch, single));
+        cuda->base.info.meetings += es_cuda_launched - before;
         return es_cuda_check(cudaGetLastError(), "launching a step");
     }
     for (int i = 0; i < cuda->graphs; i++) {
         const es_cuda_graph *g = &cuda->graph[i];
-        if (g->plan == plan && g->rows == batch->rows && g->outputs == batch->outputs && g->picks == (batch->pick != NULL))
-            return es_cuda_check(cudaGraphLaunch(g->exec, cuda->stream), "replaying a step");
+        if (g->plan == plan && g->rows == batch->rows && g->outputs == batch->outputs && g->picks == picks)
+            return replay(cuda, g);
     }
     if (cuda->graphs == ES_CUDA_GRAPHS) drop_graphs(cuda);
     es_cuda_graph *graph = &cuda->graph[cuda->graphs];
     ES_TRY(capture(cuda, plan, batch, graph));
     cuda->graphs++;
-    return es_cuda_check(cudaGraphLaunch(graph->exec, cuda->stream), "replaying a step");
+    return replay(cuda, graph);
 }
 
 static es_status submit_program(es_device *device, const es_program *program, const es_batch *batch)
@@ -256,7 +268,6 @@ static es_status submit_program(es_device *device, const es_program *program, co
     ES_TRY(stage(cuda, batch, &single));
     if (plan->attends) ES_TRY(es_cuda_attend_stage(cuda, batch));
     ES_TRY(run(cuda, plan, batch, single));
-    cuda->base.info.meetings += (uint64_t)plan->launches;
     return es_cuda_check(cudaStreamSynchronize(cuda->stream), "a step");
 }
 
@@ -417,6 +428,7 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
             ES_TRY(es_cuda_product_wide_setup(&cuda->gpu, &cuda->wide));
     }
     ES_TRY(es_cuda_moe_setup());
+    ES_TRY(es_cuda_moe_few_setup(cuda->gpu.shared, &cuda->few_shared));
     ES_TRY(es_cuda_attn_setup(options, cuda->gpu.shared));
     ES_TRY(allocate(cuda));
     return options->attn.head_dim ? es_cuda_attend_open(cuda) : ES_OK;

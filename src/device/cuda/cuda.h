@@ -24,6 +24,9 @@
 #define ES_CUDA_EXPERT_TOKENS 8
 #define ES_CUDA_EXPERT_MANY   32
 #define ES_CUDA_MOST_EXPERTS  1024
+/** Tokens of a step up to which launches are joined that then need few blocks, and experts that such a launch chooses among. */
+#define ES_CUDA_FEW         8
+#define ES_CUDA_FEW_EXPERTS 512
 /** Tokens from which on products take the tiles of product_many.cu, and bytes of decoded weights that it works on at once. */
 #define ES_CUDA_MANY_TOKENS 65
 #define ES_CUDA_PANEL       ((size_t)64 << 20)
@@ -92,6 +95,9 @@ typedef struct es_cuda_product {
     const int32_t *order, *tile_expert, *tile_first, *tile_count, *tiles;
     int32_t used, experts;
     bool gather;
+    /* a dense product of as many columns that goes along with the experts' (the shared expert's): its parts are part[2] on */
+    const uint16_t *rider_x16; /**< rows x16_stride apart; NULL: there is none */
+    int32_t rider_tokens;
 } es_cuda_product;
 
 typedef struct es_cuda_launch es_cuda_launch;
@@ -102,6 +108,7 @@ typedef struct es_cuda_graph {
     const es_cuda_plan *plan;
     int32_t rows, outputs;
     bool picks;
+    uint64_t kernels;
     cudaGraphExec_t exec;
 } es_cuda_graph;
 enum { ES_CUDA_GRAPHS = 160, ES_CUDA_PLANS = 8 };
@@ -163,6 +170,7 @@ typedef struct es_cuda {
     es_cuda_graph graph[ES_CUDA_GRAPHS];
     int graphs;
 
+    size_t few_shared;   /**< shared memory that es_cuda_moe_few() may take */
     uint16_t *panel;     /**< decoded weights of products of many tokens */
     bool wide;           /**< this card multiplies many tokens by product_wide.cu */
     void *wide_room;     /**< sums that its workers hand on */
@@ -174,6 +182,8 @@ typedef struct es_cuda {
 /** Launch kernels so that each starts while the one before drains (sm_90); ES_CUDA_OVERLAP=0 in the environment: one after the
  *  other. Changes no bit. */
 extern bool es_cuda_overlap;
+/** Kernels launched (or captured) so far: what `bench` reports. */
+extern uint64_t es_cuda_launched;
 
 /** es_fail() of the library: the sentence is recorded in the program. */
 es_status es_cuda_fail(es_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -217,6 +227,8 @@ void es_cuda_random(cudaStream_t stream, unsigned char *to, es_dtype type, int64
 void es_cuda_product_f32(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts);
 void es_cuda_product_bf16(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few);
 es_status es_cuda_product_setup(void);
+/** Whether a float32 product goes through whole groups of four: a matter of shapes. */
+bool es_cuda_product_in_fours(const es_cuda_product *p, int32_t first, int32_t parts);
 /* panel.cu: rows [first, first + rows) of `columns` columns, in bfloat16, `padded` elements apart, zeros behind the columns.
  */
 void es_cuda_panel(cudaStream_t stream, const es_cuda_matrix *w, int first, int rows, int columns, int padded, uint16_t *to);
@@ -253,12 +265,32 @@ void es_cuda_delta_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t 
 void es_cuda_delta_scan(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_scan *op);
 void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, es_cuda_shade shadow);
 
+/** All three for spans of a single row in one launch, where the dimensions allow it; `room` is es_cuda_delta_step_room() bytes of
+ *  zeros. Leaves nothing in the buffers between them. */
+bool es_cuda_delta_can_step(const es_delta_shape *shape);
+size_t es_cuda_delta_step_room(const es_delta_shape *shape, int32_t spans);
+void es_cuda_delta_step(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_prepare *before,
+                        const es_op_delta_scan *op, const es_op_delta_finish *after, es_cuda_shade shadow, void *room);
+
+/* moe_few.cu: norm, router (all float32, in fours), choice and grouping of up to ES_CUDA_FEW rows in one launch; `room` is four
+ * bytes of zeros. */
+bool es_cuda_moe_few_fits(const es_op_rmsnorm *norm, const es_op_moe_route *route);
+size_t es_cuda_moe_few_shared(int32_t rows, int32_t width);
+es_status es_cuda_moe_few_setup(size_t limit, size_t *room);
+void es_cuda_moe_few(cudaStream_t stream, int32_t rows, const es_op_rmsnorm *norm, const es_cuda_product *p,
+                     const es_op_moe_route *route, const es_op_moe_group *op, const es_cuda *cuda,
+                     es_cuda_shade shadow, void *room);
+
 /* moe.cu */
 void es_cuda_moe_route(cudaStream_t stream, int32_t rows, const es_op_moe_route *op);
 void es_cuda_moe_group(cudaStream_t stream, int32_t rows, const es_op_moe_group *op, const es_cuda *cuda);
 es_status es_cuda_moe_setup(void);
 int32_t es_cuda_expert_width(int32_t rows, int32_t used, int32_t experts);
 void es_cuda_moe_combine(cudaStream_t stream, int32_t rows, const es_op_moe_combine *op);
+/** The same, and the norm of its sum. */
+bool es_cuda_moe_can_norm(const es_op_rmsnorm *norm);
+void es_cuda_moe_combine_norm(cudaStream_t stream, int32_t rows, const es_op_moe_combine *op, const es_op_rmsnorm *norm,
+                              es_cuda_shade shadow);
 
 /* pick.cu: `room` is es_cuda_pick_room(most rows) bytes. */
 size_t es_cuda_pick_room(int32_t rows);

@@ -4,7 +4,7 @@
  * a span: two value columns, so that a key read from shared memory serves both, of one of 8 parts of the key dimension. A
  * group of 32 lanes has 8 columns, and 128 columns of 32 heads are 512 groups. Inside a part four chains of a column run side
  * by side; chains and parts are added in one fixed order, which depends on the key dimension alone: chunks, company and the
- * grid change no bit. */
+ * grid change no bit. A step of single tokens does all of it in one launch, with the same sums in the same order. */
 #include "device/cuda/device.cuh"
 
 /* From MANY_ROWS rows on there is enough to do for groups of lanes that take HEAD_ROWS rows each. */
@@ -152,22 +152,32 @@ static __global__ void keep_kernel(es_cuda_batch b, prepare p)
     keep[0] = x1, keep[p.channels] = x2, keep[2 * p.channels] = x3;
 }
 
+static int64_t channels_of(const es_delta_shape *s)
+{
+    return 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)s->value_heads * s->value_dim;
+}
+
+static prepare prepare_of(const es_op_delta_prepare *op)
+{
+    return {op->shape,
+            es_cuda_floats(op->x),
+            es_cuda_floats(op->conv),
+            es_cuda_floats(op->a),
+            es_cuda_floats(op->b),
+            es_cuda_floats(op->a_gain),
+            es_cuda_floats(op->dt_bias),
+            es_cuda_floats(op->conv_state),
+            es_cuda_floats(op->out),
+            es_cuda_floats(op->gates),
+            channels_of(&op->shape)};
+}
+
 void es_cuda_delta_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, int32_t spans, bool single,
                            const es_op_delta_prepare *op)
 {
     const es_delta_shape *s = &op->shape;
-    const int64_t channels = 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)s->value_heads * s->value_dim;
-    const prepare p = {*s,
-                       es_cuda_floats(op->x),
-                       es_cuda_floats(op->conv),
-                       es_cuda_floats(op->a),
-                       es_cuda_floats(op->b),
-                       es_cuda_floats(op->a_gain),
-                       es_cuda_floats(op->dt_bias),
-                       es_cuda_floats(op->conv_state),
-                       es_cuda_floats(op->out),
-                       es_cuda_floats(op->gates),
-                       channels};
+    const prepare p = prepare_of(op);
+    const int64_t channels = p.channels;
     const int heads = 2 * s->key_heads + s->value_heads, each = HEAD_THREADS / ES_GROUP;
     if (s->key_dim == HEAD_THREADS && s->value_dim == HEAD_THREADS && rows >= MANY_ROWS)
         es_launch(stream, dim3((unsigned)((rows + HEAD_ROWS - 1) / HEAD_ROWS), (unsigned)((heads + each - 1) / each)),
@@ -380,6 +390,38 @@ static __device__ __forceinline__ void keep_pair(float *at, bool there, int colu
     if (there && columns > 1) at[1] = y;
 }
 
+/* The state of a thread's pair of columns, from memory or back. */
+template <int PIECES>
+static __device__ __forceinline__ void load_state(walk<PIECES> *w, const float *state, int column, int first, int dk, int dv,
+                                                  bool begun)
+{
+    w->earlier = make_float2(0, 0);
+#pragma unroll
+    for (int j = 0; j < PIECES; j++) {
+        const float *from = state + (int64_t)(first + 4 * j) * dv;
+        const int keys = begun ? dk - first - 4 * j : 0, columns = dv - column;
+        const float2 r0 = state_pair(from, keys > 0, columns), r1 = state_pair(from + dv, keys > 1, columns);
+        const float2 r2 = state_pair(from + 2 * dv, keys > 2, columns), r3 = state_pair(from + 3 * dv, keys > 3, columns);
+        w->S[0][j] = make_float4(r0.x, r1.x, r2.x, r3.x);
+        w->S[1][j] = make_float4(r0.y, r1.y, r2.y, r3.y);
+        w->q[j] = make_float4(0, 0, 0, 0);
+    }
+}
+
+template <int PIECES>
+static __device__ __forceinline__ void store_state(const walk<PIECES> &w, float *state, int column, int first, int dk, int dv)
+{
+#pragma unroll
+    for (int j = 0; j < PIECES; j++) {
+        float *to = state + (int64_t)(first + 4 * j) * dv;
+        const int keys = dk - first - 4 * j, columns = dv - column;
+        keep_pair(to, keys > 0, columns, w.S[0][j].x, w.S[1][j].x);
+        keep_pair(to + dv, keys > 1, columns, w.S[0][j].y, w.S[1][j].y);
+        keep_pair(to + 2 * dv, keys > 2, columns, w.S[0][j].z, w.S[1][j].z);
+        keep_pair(to + 3 * dv, keys > 3, columns, w.S[0][j].w, w.S[1][j].w);
+    }
+}
+
 /* A part is 4·PIECES consecutive key channels; past the key dimension they are zero. */
 template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP) scan_kernel(es_cuda_batch b, scan p)
 {
@@ -405,17 +447,7 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
     bring_chunk<PIECES>(&p, &span, head, key_head, column0, 0, &room[0]);
     depart();
     walk<PIECES> w;
-    w.earlier = make_float2(0, 0);
-#pragma unroll
-    for (int j = 0; j < PIECES; j++) {
-        const float *from = state + (int64_t)(first + 4 * j) * dv;
-        const int keys = span.start != 0 ? dk - first - 4 * j : 0, columns = dv - column;
-        const float2 r0 = state_pair(from, keys > 0, columns), r1 = state_pair(from + dv, keys > 1, columns);
-        const float2 r2 = state_pair(from + 2 * dv, keys > 2, columns), r3 = state_pair(from + 3 * dv, keys > 3, columns);
-        w.S[0][j] = make_float4(r0.x, r1.x, r2.x, r3.x);
-        w.S[1][j] = make_float4(r0.y, r1.y, r2.y, r3.y);
-        w.q[j] = make_float4(0, 0, 0, 0);
-    }
+    load_state<PIECES>(&w, state, column, first, dk, dv, span.start != 0);
     out -= 2 * out_stride;
     for (int t0 = 0; t0 < span.rows; t0 += AHEAD) {
         const chunk<PIECES> *c = &room[t0 / AHEAD % 2];
@@ -445,15 +477,18 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
     add_parts(make_float2(0, 0), query<PIECES>(w), odd, &last);
     if (puts && span.rows > 1) *out = before;
     if (puts) out[out_stride] = last;
-#pragma unroll
-    for (int j = 0; j < PIECES; j++) {
-        float *to = state + (int64_t)(first + 4 * j) * dv;
-        const int keys = dk - first - 4 * j, columns = dv - column;
-        keep_pair(to, keys > 0, columns, w.S[0][j].x, w.S[1][j].x);
-        keep_pair(to + dv, keys > 1, columns, w.S[0][j].y, w.S[1][j].y);
-        keep_pair(to + 2 * dv, keys > 2, columns, w.S[0][j].z, w.S[1][j].z);
-        keep_pair(to + 3 * dv, keys > 3, columns, w.S[0][j].w, w.S[1][j].w);
-    }
+    store_state<PIECES>(w, state, column, first, dk, dv);
+}
+
+static scan scan_of(const es_op_delta_scan *op)
+{
+    return {op->shape,
+            es_cuda_floats(op->x),
+            es_cuda_floats(op->gates),
+            es_cuda_floats(op->state),
+            es_cuda_floats(op->out),
+            channels_of(&op->shape),
+            op->shape.key_dim % 4 == 0 && op->shape.value_dim % 4 == 0 && (uintptr_t)es_cuda_floats(op->x) % 16 == 0};
 }
 
 /* Key dimensions up to 32, 128 and 256. The number of pieces decides the order of the sums: it depends on the dimension alone.
@@ -461,11 +496,7 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
 void es_cuda_delta_scan(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_scan *op)
 {
     const es_delta_shape *s = &op->shape;
-    const int64_t channels = 2 * (int64_t)s->key_heads * s->key_dim + (int64_t)s->value_heads * s->value_dim;
-    const bool fours = s->key_dim % 4 == 0 && s->value_dim % 4 == 0 && (uintptr_t)es_cuda_floats(op->x) % 16 == 0;
-    const scan p = {
-        *s,   es_cuda_floats(op->x), es_cuda_floats(op->gates), es_cuda_floats(op->state), es_cuda_floats(op->out), channels,
-        fours};
+    const scan p = scan_of(op);
     const int wide = COLUMNS * GROUPS;
     const dim3 grid((unsigned)((s->value_dim + wide - 1) / wide), (unsigned)s->value_heads, (unsigned)spans);
     if (s->key_dim <= 32)
@@ -532,4 +563,138 @@ void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_f
     else
         es_launch(stream, dim3((unsigned)rows, (unsigned)s->value_heads), HEAD_THREADS, 0, finish_kernel, x, z, w, out,
                   s->value_heads, s->value_dim, op->eps, shadow);
+}
+
+/* --- single tokens: everything at once --- */
+
+enum { STEP_THREADS = 512, STEP_DIM = HEAD_THREADS, STEP_GROUPS = STEP_THREADS / ES_GROUP };
+
+typedef struct step {
+    prepare p;
+    scan s;
+    const float *z, *weight;
+    float *out;
+    float eps;
+    es_cuda_shade shadow;
+    unsigned *readers; /* [spans][key heads]: 0 between launches */
+} step;
+
+/* The sum over the four groups that hold a head's channels, from `first` on: es_block_sum() of a block of HEAD_THREADS. */
+static __device__ __forceinline__ float room_sum(const float *room, int first)
+{
+    float sum = room[first];
+#pragma unroll
+    for (int g = 1; g < HEAD_THREADS / ES_GROUP; g++) sum = sum + room[first + g];
+    return sum;
+}
+
+/* Channel of a thread: the first 128 threads have the query's, then the key's, then the value's; the last ones none. */
+static __device__ __forceinline__ int64_t step_channel(const es_delta_shape *s, int head, int key_head, int kind, int i)
+{
+    const int64_t keys = (int64_t)s->key_heads * s->key_dim;
+    return kind == 0 ? (int64_t)key_head * s->key_dim + i
+         : kind == 1 ? keys + (int64_t)key_head * s->key_dim + i
+                     : 2 * keys + (int64_t)head * s->value_dim + i;
+}
+
+/* One value head of one span: convolution, gates, the token's step of the recurrence, gated norm. The query and the key of a
+ * key head are convolved by each of its value heads; whichever of those has read the convolution's state last moves it on. */
+template <int PIECES> static __global__ void __launch_bounds__(STEP_THREADS) step_kernel(es_cuda_batch b, step a)
+{
+    __shared__ __align__(16) float q[4 * PIECES * PARTS], k[4 * PIECES * PARTS];
+    __shared__ __align__(16) float v[STEP_DIM], o[STEP_DIM], gates[2], room[STEP_GROUPS];
+    __shared__ bool last;
+    const es_delta_shape *s = &a.p.shape;
+    const int dk = s->key_dim, dv = s->value_dim, head = blockIdx.x, lane = threadIdx.x % ES_GROUP, part = lane / PAIRS;
+    const int key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
+    const int mine = threadIdx.x / ES_GROUP * COLUMNS + lane % PAIRS * 2, first = part * 4 * PIECES;
+    const int kind = threadIdx.x / STEP_DIM, i = threadIdx.x % STEP_DIM;
+    es_lead();
+    /* The batch and the state come from before this step: they need not wait for the kernel in front. */
+    const es_cuda_span span = b.span[blockIdx.y];
+    const bool has_channel = kind < 2 ? i < dk : kind == 2 && i < dv;
+    float *state = a.s.state + (((int64_t)span.slot * s->value_heads + head) * dk) * dv + mine;
+    walk<PIECES> w;
+    load_state<PIECES>(&w, state, mine, first, dk, dv, span.start != 0);
+    if (threadIdx.x < 4 * PIECES * PARTS && (int)threadIdx.x >= dk) q[threadIdx.x] = k[threadIdx.x] = 0;
+    if (kind == 2 && i >= dv) v[i] = 0;
+    es_follow();
+    const int64_t row = span.first_row, c = step_channel(s, head, key_head, kind, i);
+    float x1 = 0, x2 = 0, x3 = 0, y = 0;
+    if (has_channel) {
+        const float x0 = conv_input(&a.p, &span, -3, c);
+        x1 = conv_input(&a.p, &span, -2, c), x2 = conv_input(&a.p, &span, -1, c), x3 = conv_input(&a.p, &span, 0, c);
+        y = convolve(&a.p, c, x0, x1, x2, x3);
+    }
+    float sum = es_group_sum(fmaf(y, y, 0.0f));
+    if (lane == 0) room[threadIdx.x / ES_GROUP] = sum;
+    if (threadIdx.x == STEP_THREADS - 1) {
+        gates[0] = es_exp(a.p.gain[head] * es_softplus(a.p.a[row * s->value_heads + head] + a.p.bias[head]));
+        gates[1] = es_sigmoid(a.p.b[row * s->value_heads + head]);
+    }
+    __syncthreads(); /* all that this block reads of the convolution's state has been read */
+    if (threadIdx.x == 0) {
+        __threadfence();
+        unsigned *read = a.readers + (int64_t)blockIdx.y * s->key_heads + key_head;
+        last = atomicAdd(read, 1u) == (unsigned)(s->value_heads / s->key_heads) - 1;
+        if (last) *read = 0;
+    }
+    if (kind < 2 && has_channel) {
+        float scale;
+        const float inverse = unit_scale(s, kind * s->key_heads, room_sum(room, kind * (HEAD_THREADS / ES_GROUP)), &scale);
+        (kind == 0 ? q : k)[i] = (y * inverse) * scale;
+    } else if (has_channel) {
+        v[i] = y;
+    }
+    __syncthreads();
+    if (has_channel && (kind == 2 || last)) keep_three(&a.p, &span, c, x1, x2, x3);
+    float4 keys[PIECES];
+#pragma unroll
+    for (int j = 0; j < PIECES; j++) keys[j] = read4(k + first + 4 * j);
+    one_token<PIECES>(&w, keys, make_float2(v[mine], v[mine + 1]), make_float2(gates[0], gates[1]), part % 2);
+#pragma unroll
+    for (int j = 0; j < PIECES; j++) w.q[j] = read4(q + first + 4 * j);
+    float unused;
+    const float2 result = add_parts(query<PIECES>(w), make_float2(0, 0), part % 2, &unused);
+    if (part == 0) o[mine] = result.x, o[mine + 1] = result.y;
+    store_state<PIECES>(w, state, mine, first, dk, dv);
+    __syncthreads();
+    const float x = (int)threadIdx.x < dv ? o[threadIdx.x] : 0.0f;
+    sum = es_group_sum(fmaf(x, x, 0.0f));
+    if (lane == 0 && threadIdx.x < HEAD_THREADS) room[threadIdx.x / ES_GROUP] = sum;
+    __syncthreads();
+    if ((int)threadIdx.x >= dv) return;
+    const float scale = 1.0f / sqrtf(room_sum(room, 0) / (float)dv + a.eps);
+    const int64_t at = (row * s->value_heads + head) * dv + threadIdx.x;
+    const float value = ((x * scale) * a.weight[threadIdx.x]) * es_silu(a.z[at]);
+    a.out[at] = value;
+    if (a.shadow.data) *es_shadow_at(a.shadow, row, (int64_t)head * dv + threadIdx.x) = es_to_bf16(value);
+}
+
+bool es_cuda_delta_can_step(const es_delta_shape *s)
+{
+    return s->key_dim <= STEP_DIM && s->value_dim <= STEP_DIM;
+}
+
+size_t es_cuda_delta_step_room(const es_delta_shape *s, int32_t spans)
+{
+    return (size_t)spans * (size_t)s->key_heads * sizeof(unsigned);
+}
+
+void es_cuda_delta_step(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_prepare *before,
+                        const es_op_delta_scan *op, const es_op_delta_finish *after, es_cuda_shade shadow, void *room)
+{
+    const step a = {prepare_of(before),
+                    scan_of(op),
+                    es_cuda_floats(after->z),
+                    es_cuda_floats(after->weight),
+                    es_cuda_floats(after->out),
+                    after->eps,
+                    shadow,
+                    (unsigned *)room};
+    const dim3 grid((unsigned)op->shape.value_heads, (unsigned)spans);
+    if (op->shape.key_dim <= 32)
+        es_launch(stream, grid, STEP_THREADS, 0, step_kernel<1>, *b, a);
+    else
+        es_launch(stream, grid, STEP_THREADS, 0, step_kernel<4>, *b, a);
 }

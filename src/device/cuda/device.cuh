@@ -85,6 +85,7 @@ static inline void es_launch(cudaStream_t stream, dim3 grid, unsigned threads, s
     config.attrs = &attribute;
     config.numAttrs = es_cuda_overlap ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
+    es_cuda_launched++;
 }
 
 /* The elementary functions are those of cpu/math.h, step by step. */

@@ -173,3 +173,85 @@ void es_cuda_moe_combine(cudaStream_t stream, int32_t rows, const es_op_moe_comb
     es_launch(stream, grid, COMBINE_THREADS, 0, combine_kernel, es_cuda_floats(op->y), es_cuda_floats(op->weights), op->used,
               op->width, es_cuda_floats(op->shared), es_cuda_floats(op->shared_gate), es_cuda_floats(op->x));
 }
+
+/* The same and the norm that follows it, a block for each row: of whole groups of four, summed as rmsnorm4_kernel does. */
+enum { NORM_THREADS = 512, NORM_PIECES = 4 };
+typedef struct sum_and_norm {
+    const float *y, *weights, *shared, *gate, *norm;
+    float *x, *out;
+    es_cuda_shade shadow;
+    int used, width;
+    float eps;
+} sum_and_norm;
+
+static __device__ __forceinline__ float4 add_weighed(float4 sum, float weight, const float *y, int i)
+{
+    const float4 v = ((const float4 *)(const void *)y)[i];
+    return make_float4(fmaf(weight, v.x, sum.x), fmaf(weight, v.y, sum.y), fmaf(weight, v.z, sum.z), fmaf(weight, v.w, sum.w));
+}
+
+static __global__ void __launch_bounds__(NORM_THREADS) combine_norm_kernel(sum_and_norm a)
+{
+    __shared__ float room[NORM_THREADS / ES_GROUP];
+    float4 v[NORM_PIECES], g[NORM_PIECES];
+    const int64_t row = blockIdx.x;
+    es_lead();
+#pragma unroll
+    for (int k = 0; k < NORM_PIECES; k++) {
+        const int i = threadIdx.x + k * NORM_THREADS;
+        if (4 * i < a.width) g[k] = ((const float4 *)(const void *)a.norm)[i];
+    }
+    es_follow();
+    const float shared = a.shared && a.gate ? es_sigmoid(a.gate[row]) : 1.0f;
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < NORM_PIECES; k++) {
+        const int i = threadIdx.x + k * NORM_THREADS;
+        v[k] = make_float4(0, 0, 0, 0);
+        if (4 * i < a.width) {
+            float4 *x = (float4 *)(void *)(a.x + row * a.width) + i;
+            v[k] = *x;
+#pragma unroll 8
+            for (int rank = 0; rank < a.used; rank++) {
+                const int64_t entry = row * a.used + rank;
+                v[k] = add_weighed(v[k], a.weights[entry], a.y + entry * a.width, i);
+            }
+            if (a.shared) v[k] = add_weighed(v[k], shared, a.shared + row * a.width, i);
+            *x = v[k];
+        }
+        sum = fmaf(v[k].x, v[k].x, sum), sum = fmaf(v[k].y, v[k].y, sum);
+        sum = fmaf(v[k].z, v[k].z, sum), sum = fmaf(v[k].w, v[k].w, sum);
+    }
+    const float scale = 1.0f / sqrtf(es_block_sum(sum, room) / (float)a.width + a.eps);
+#pragma unroll
+    for (int k = 0; k < NORM_PIECES; k++) {
+        const int i = threadIdx.x + k * NORM_THREADS;
+        if (4 * i >= a.width) break;
+        const float4 value = make_float4((v[k].x * scale) * g[k].x, (v[k].y * scale) * g[k].y, (v[k].z * scale) * g[k].z,
+                                         (v[k].w * scale) * g[k].w);
+        ((float4 *)(void *)(a.out + row * a.width))[i] = value;
+        if (a.shadow.data) es_shadow_put4(a.shadow, row, 4 * i, value);
+    }
+}
+
+bool es_cuda_moe_can_norm(const es_op_rmsnorm *norm)
+{
+    return norm->width % 4 == 0 && norm->width <= 4 * NORM_PIECES * NORM_THREADS;
+}
+
+void es_cuda_moe_combine_norm(cudaStream_t stream, int32_t rows, const es_op_moe_combine *op, const es_op_rmsnorm *norm,
+                              es_cuda_shade shadow)
+{
+    const sum_and_norm a = {es_cuda_floats(op->y),
+                            es_cuda_floats(op->weights),
+                            es_cuda_floats(op->shared),
+                            es_cuda_floats(op->shared_gate),
+                            es_cuda_floats(norm->weight),
+                            es_cuda_floats(op->x),
+                            es_cuda_floats(norm->out),
+                            shadow,
+                            op->used,
+                            op->width,
+                            norm->eps};
+    es_launch(stream, dim3((unsigned)rows), NORM_THREADS, 0, combine_norm_kernel, a);
+}

@@ -1,14 +1,24 @@
 /* plan.cu: a recorded program as a list of launches.
  *
  * Prepared once: weights are packed, every activation that a product reads in bfloat16 gets a shadow, which whoever writes the
- * activation fills, and a product whose two results only meet in a SwiGLU becomes one launch with it. */
+ * activation fills, and a product whose two results only meet in a SwiGLU becomes one launch with it. Chains of operations that
+ * one kernel can do for a few tokens have both: that launch, and behind it those that it stands for when they are few. */
 #include "device/cuda/cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/** What a launch is: an operation as recorded, a product, or the filling of a shadow that its writer could not fill. */
-typedef enum launch_kind { LAUNCH_OP, LAUNCH_PRODUCT, LAUNCH_SHADOW } launch_kind;
+/** What a launch is: an operation as recorded, a product, the filling of a shadow that its writer could not fill; or a chain of
+ *  operations in one kernel. */
+typedef enum launch_kind {
+    LAUNCH_OP,
+    LAUNCH_PRODUCT,
+    LAUNCH_SHADOW,
+    LAUNCH_DELTA,   /* prepare, scan and finish of single tokens */
+    LAUNCH_ROUTE,   /* norm, router, choice and grouping of few tokens */
+    LAUNCH_COMBINE, /* the sum of experts and the next norm */
+    LAUNCH_NOTHING, /* a chain that could not be one after all */
+} launch_kind;
 
 struct es_cuda_launch {
     launch_kind kind;
@@ -24,7 +34,11 @@ struct es_cuda_launch {
     bool turnable;   /* whoever reads the shadow that this launch fills can read it turned */
     es_cuda_decode attend[ES_CUDA_ATTENDS];
     int64_t stride, width; /* of what LAUNCH_SHADOW reads */
-    void *room;            /* for picks */
+    void *room;            /* of its own, on the device */
+    const es_op *chain;    /* the operations of a chain; the last one's shadow is `shadow` */
+    int32_t covers;        /* launches behind it that it stands for */
+    bool rides;            /* of few tokens another launch does it, too */
+    int32_t rider_shadow;  /* what such another fills; −1: nothing */
 };
 
 typedef struct preparing {
@@ -405,6 +419,126 @@ static bool add_op(preparing *p, const es_op *op, const es_op *next)
     return false;
 }
 
+/* --- chains --- */
+
+static bool same_place(es_slice a, es_slice b)
+{
+    return a.buffer == b.buffer && a.offset == b.offset;
+}
+
+static bool is_delta(const es_op *op, int32_t left)
+{
+    if (left < 3 || op[0].kind != ES_OP_DELTA_PREPARE || op[1].kind != ES_OP_DELTA_SCAN || op[2].kind != ES_OP_DELTA_FINISH)
+        return false;
+    const es_op_delta_prepare *before = &op[0].as.delta_prepare;
+    const es_op_delta_scan *scan = &op[1].as.delta_scan;
+    return same_place(before->out, scan->x) && same_place(before->gates, scan->gates) &&
+           same_place(scan->out, op[2].as.delta_finish.x) && es_cuda_delta_can_step(&scan->shape);
+}
+
+static bool is_route(const es_op *op, int32_t left)
+{
+    if (left < 4 || op[0].kind != ES_OP_RMSNORM || op[1].kind != ES_OP_MATMUL || op[2].kind != ES_OP_MOE_ROUTE ||
+        op[3].kind != ES_OP_MOE_GROUP)
+        return false;
+    const es_op_rmsnorm *norm = &op[0].as.rmsnorm;
+    const es_op_matmul *m = &op[1].as.matmul;
+    const es_op_moe_route *route = &op[2].as.moe_route;
+    bool plain = m->parts <= 2 && m->part[0].out_stride == route->experts;
+    for (int32_t i = 0; i < m->parts; i++)
+        plain = plain && m->part[i].weight.type == ES_F32 && !m->part[i].bias.buffer && !m->part[i].accumulate;
+    return plain && !norm->outputs_only && !m->outputs_only && same_place(norm->out, m->x) && m->x_stride == norm->width &&
+           same_place(m->part[0].out, route->logits) && same_place(route->ids, op[3].as.moe_group.ids) &&
+           es_cuda_moe_few_fits(norm, route);
+}
+
+static bool is_combine(const es_op *op, int32_t left)
+{
+    return left >= 2 && op[0].kind == ES_OP_MOE_COMBINE && op[1].kind == ES_OP_RMSNORM && !op[1].as.rmsnorm.outputs_only &&
+           same_place(op[0].as.moe_combine.x, op[1].as.rmsnorm.x) && op[0].as.moe_combine.width == op[1].as.rmsnorm.width &&
+           es_cuda_moe_can_norm(&op[1].as.rmsnorm);
+}
+
+/* Zeroed device memory that goes with the plan: kernels that count in it leave zeros. */
+static void *own_zeros(preparing *p, size_t bytes, const char *what)
+{
+    void *room = own(p, bytes, what);
+    if (room && p->status == ES_OK) p->status = es_cuda_check(cudaMemsetAsync(room, 0, bytes, p->cuda->stream), what);
+    return room;
+}
+
+/* `count` operations, and in front of their launches the one that stands for all. */
+static int32_t add_covering(preparing *p, launch_kind kind, const es_op *op, int32_t count)
+{
+    const int32_t at = p->plan->launches;
+    add(p, (es_cuda_launch){.kind = kind, .per_row = 1, .shadow = -1, .filler = -1, .chain = op});
+    for (int32_t i = 0; i < count && p->status == ES_OK; i++) add_op(p, &op[i], i + 1 < count ? &op[i + 1] : NULL);
+    if (p->status != ES_OK) return count;
+    es_cuda_launch *l = &p->plan->launch[at];
+    l->covers = p->plan->launches - at - 1;
+    if (kind == LAUNCH_DELTA) {
+        l->shadow = p->plan->launch[p->plan->launches - 1].shadow;
+        l->room = own_zeros(p, es_cuda_delta_step_room(&op->as.delta_prepare.shape, p->cuda->options.spans), "counters");
+    } else if (kind == LAUNCH_COMBINE) {
+        l->shadow = p->plan->launch[at + 2].shadow;
+    } else {
+        const es_cuda_launch *router = &p->plan->launch[at + 2];
+        l->shadow = p->plan->launch[at + 1].shadow;
+        l->product = router->product;
+        if (l->covers != 4 || router->kind != LAUNCH_PRODUCT || router->parts != router->product.parts ||
+            !es_cuda_product_in_fours(&l->product, 0, l->product.parts))
+            l->kind = LAUNCH_NOTHING;
+        else
+            l->room = own_zeros(p, sizeof(unsigned), "counters");
+    }
+    return count;
+}
+
+/* How many operations from here on are a chain; 0: none. */
+static int32_t add_chain(preparing *p, const es_op *op, int32_t left)
+{
+    if (is_delta(op, left)) return add_covering(p, LAUNCH_DELTA, op, 3);
+    if (is_route(op, left)) return add_covering(p, LAUNCH_ROUTE, op, 4);
+    if (is_combine(op, left)) return add_covering(p, LAUNCH_COMBINE, op, 2);
+    return 0;
+}
+
+/* The dense product that can go along with the experts' at launch `at`: the next one that does not go along with another, if it
+ * has the same form. Nothing else may stand between, for it could write what the product reads. */
+static es_cuda_launch *find_rider(es_cuda_plan *plan, int32_t at)
+{
+    const es_cuda_product *e = &plan->launch[at].product;
+    for (int32_t i = at + 1; i < plan->launches; i++) {
+        es_cuda_launch *l = &plan->launch[i];
+        const es_cuda_product *d = &l->product;
+        if (l->kind != LAUNCH_PRODUCT) return NULL;
+        if (d->order || l->rides) continue;
+        const bool alike = !l->f32 && !l->outputs_only && d->swiglu == e->swiglu && l->first == 0 && l->parts == d->parts &&
+                           d->parts == e->parts && d->columns == e->columns && d->x16_stride == e->x16_stride &&
+                           same_loader(&d->part[0].w, &e->part[0].w) && d->part[0].w.rows <= e->part[0].w.rows;
+        return alike ? l : NULL;
+    }
+    return NULL;
+}
+
+/* What a shared expert multiplies goes along with what the others do: it reads what they read, or what went along before. */
+static void add_riders(preparing *p)
+{
+    for (int32_t i = 0; i < p->plan->launches; i++) {
+        es_cuda_launch *experts = &p->plan->launch[i];
+        if (experts->kind != LAUNCH_PRODUCT || !experts->product.order || experts->f32 || experts->first != 0 ||
+            experts->parts != experts->product.parts || experts->parts != (experts->product.swiglu ? 2 : 1))
+            continue;
+        es_cuda_launch *rider = find_rider(p->plan, i);
+        if (!rider) continue;
+        es_cuda_product *e = &experts->product;
+        for (int32_t k = 0; k < rider->parts; k++) e->part[2 + k] = rider->product.part[k];
+        e->rider_x16 = rider->product.x16;
+        experts->rider_shadow = rider->shadow;
+        rider->rides = true;
+    }
+}
+
 static es_status check_op(const es_op *op)
 {
     if (op->kind == ES_OP_MOE_ROUTE && (op->as.moe_route.experts > 1024 || op->as.moe_route.used > 64))
@@ -433,10 +567,14 @@ static es_status prepare(es_cuda *cuda, const es_program *program, es_cuda_plan 
     if (!plan->op) return es_cuda_fail(ES_NO_MEMORY, "no memory for a program of %d operations", program->count);
     memcpy(plan->op, program->op, bytes);
     ES_TRY(collect_shadows(cuda, program));
-    for (int32_t i = 0; i < program->count && p.status == ES_OK; i++) {
-        p.status = check_op(&program->op[i]);
-        if (p.status == ES_OK && add_op(&p, &program->op[i], i + 1 < program->count ? &program->op[i + 1] : NULL)) i++;
+    for (int32_t i = 0; i < program->count && p.status == ES_OK; i++) p.status = check_op(&program->op[i]);
+    for (int32_t i = 0; i < program->count && p.status == ES_OK;) {
+        const es_op *op = &plan->op[i]; /* the copy stays: chains point to it */
+        const int32_t chained = add_chain(&p, op, program->count - i);
+        i += chained;
+        if (chained == 0) i += 1 + (add_op(&p, op, i + 1 < program->count ? op + 1 : NULL) ? 1 : 0);
     }
+    if (p.status == ES_OK) add_riders(&p);
     return p.status == ES_OK ? es_cuda_check(cudaStreamSynchronize(cuda->stream), "preparing a program") : p.status;
 }
 
@@ -525,6 +663,10 @@ static es_status launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t 
         product.tokens = most_tiles(rows * product.used, product.experts, width);
         few = width == ES_CUDA_EXPERT_TOKENS;
     }
+    product.rider_tokens = rows;
+    if (rows > ES_CUDA_FEW) product.rider_x16 = NULL;
+    if (product.rider_x16 && l->rider_shadow >= 0)
+        product.part[2].shadow = (es_cuda_shade){cuda->shadow[l->rider_shadow].data, cuda->shadow[l->rider_shadow].stride, false};
     if (!l->f32 && product.turned)
         return es_cuda_product_wide(cuda->stream, &product, l->first, l->parts, cuda->panel, ES_CUDA_PANEL, cuda->wide_room);
     if (l->f32)
@@ -536,14 +678,40 @@ static es_status launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t 
     return ES_OK;
 }
 
+/* True when the chain was launched as one: what it covers is done. */
+static bool launch_chain(es_cuda *cuda, const es_cuda_launch *l, int32_t rows, const es_batch *batch, bool single, bool turned)
+{
+    const es_op *op = l->chain;
+    const es_cuda_shade shadow = shade_of(cuda, l, turned);
+    if (l->kind == LAUNCH_COMBINE) {
+        es_cuda_moe_combine_norm(cuda->stream, rows, &op[0].as.moe_combine, &op[1].as.rmsnorm, shadow);
+        return true;
+    }
+    /* A block takes most of a multiprocessor's registers: past one for each, several small kernels overlap better. */
+    if (l->kind == LAUNCH_DELTA && single &&
+        batch->spans * op->as.delta_prepare.shape.value_heads <= cuda->gpu.multiprocessors) {
+        es_cuda_delta_step(cuda->stream, &cuda->batch, batch->spans, &op[0].as.delta_prepare, &op[1].as.delta_scan,
+                           &op[2].as.delta_finish, shadow, l->room);
+        return true;
+    }
+    if (l->kind != LAUNCH_ROUTE || rows > ES_CUDA_FEW ||
+        es_cuda_moe_few_shared(rows, op[0].as.rmsnorm.width) > cuda->few_shared)
+        return false;
+    es_cuda_moe_few(cuda->stream, rows, &op[0].as.rmsnorm, &l->product, &op[2].as.moe_route, &op[3].as.moe_group, cuda,
+                    shade_of(cuda, l, false), l->room);
+    return true;
+}
+
 es_status es_cuda_plan_launch(es_cuda *cuda, const es_cuda_plan *plan, const es_batch *batch, bool single)
 {
     for (int32_t i = 0; i < plan->launches; i++) {
         const es_cuda_launch *l = &plan->launch[i];
         const int32_t rows = l->outputs_only ? batch->outputs : batch->rows;
-        if (rows == 0) continue;
+        if (rows == 0 || (l->rides && rows <= ES_CUDA_FEW)) continue;
         const bool turned = is_turned(cuda, plan, i, batch);
-        if (l->kind == LAUNCH_PRODUCT) {
+        if (l->chain) {
+            if (launch_chain(cuda, l, rows, batch, single, is_turned(cuda, plan, i + l->covers, batch))) i += l->covers;
+        } else if (l->kind == LAUNCH_PRODUCT) {
             ES_TRY(launch_product(cuda, l, rows, is_turned(cuda, plan, l->filler, batch), turned));
         } else if (l->kind == LAUNCH_SHADOW) {
             es_cuda_shadow_fill(cuda->stream, rows * l->per_row, l->product.x, l->stride, l->width, shade_of(cuda, l, turned));

@@ -114,7 +114,7 @@ static __global__ void __launch_bounds__(F32_GROUPS *ES_GROUP) f32_kernel(es_cud
 }
 
 /* Whether rows of weights and of inputs are whole groups of four at aligned places: a matter of shapes. */
-static bool in_fours(const es_cuda_product *p, int32_t first, int32_t parts)
+bool es_cuda_product_in_fours(const es_cuda_product *p, int32_t first, int32_t parts)
 {
     bool all = p->columns % 4 == 0 && p->x_stride % 4 == 0 && (uintptr_t)p->x % 16 == 0;
     for (int32_t i = first; i < first + parts; i++)
@@ -129,7 +129,7 @@ void es_cuda_product_f32(cudaStream_t stream, const es_cuda_product *p, int32_t 
     int rows = 0;
     for (int32_t i = first; i < first + parts; i++) rows += p->part[i].w.rows;
     es_launch(stream, dim3((unsigned)((rows + F32_GROUPS - 1) / F32_GROUPS), (unsigned)tiles), F32_GROUPS * ES_GROUP, 0,
-              f32_kernel, *p, first, parts, in_fours(p, first, parts));
+              f32_kernel, *p, first, parts, es_cuda_product_in_fours(p, first, parts));
 }
 
 /* --- bfloat16 --- */
@@ -189,8 +189,8 @@ static __device__ __forceinline__ void multiply(const L *l, int column, int quad
 }
 
 /* A warp walks its segment of 16 rows of one matrix, or (MT = 2, a SwiGLU) of two side by side. Weights of the next AHEAD
- * steps and the tokens of the next one are always on their way. */
-template <class L, int NT, int MT, int AHEAD>
+ * steps and the tokens of the next one are always on their way. With a rider the last row of blocks is its. */
+template <class L, int NT, int MT, int AHEAD, bool RIDER>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
     few_kernel(const __grid_constant__ es_cuda_product p, int first, int segment)
 {
@@ -198,19 +198,26 @@ static __global__ void __launch_bounds__(WARPS * 32, 2)
     extern __shared__ float sums[]; /* [MT][segments][8·NT tokens][16 rows] */
     es_lead();
     int tile = blockIdx.x, which = first;
-    if (MT == 1)
+    const bool apart = RIDER && blockIdx.y == gridDim.y - 1, dense = !p.order || apart;
+    if (apart)
+        which = 2;
+    else if (MT == 1)
         while (tile >= (p.part[which].w.rows + ROWS - 1) / ROWS) tile -= (p.part[which++].w.rows + ROWS - 1) / ROWS;
     const es_cuda_part *part = &p.part[which];
     const es_cuda_matrix *m = &part->w;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, quad = lane % 4, row0 = tile * ROWS;
     const int width = (int)p.x16_stride, segments = (width + segment - 1) / segment, room = segments * NT * 8 * ROWS;
     const int from = warp * segment, steps = max(0, min(segment, width - from)) / 64;
-    if (p.order) es_follow(); /* which expert it is was decided just before */
+    if (!dense) es_follow(); /* which expert it is was decided just before */
     const unsigned char *top[MT], *bottom[MT];
     task t;
+    if (apart && row0 >= m->rows) return;
 #pragma unroll
     for (int k = 0; k < MT; k++) {
-        if (!find_task(&p, part + k, blockIdx.y, NT * 8, &t)) return;
+        if (apart)
+            t = (task){part[k].w.data, 0, p.rider_tokens};
+        else if (!find_task(&p, part + k, blockIdx.y, NT * 8, &t))
+            return;
         /* Rows past the matrix repeat its last one, and are not stored. */
         top[k] = t.w + (int64_t)min(row0 + g, m->rows - 1) * m->row_bytes;
         bottom[k] = t.w + (int64_t)min(row0 + g + 8, m->rows - 1) * m->row_bytes;
@@ -221,12 +228,14 @@ static __global__ void __launch_bounds__(WARPS * 32, 2)
 #pragma unroll
         for (int k = 0; k < MT; k++)
             if (i < steps) u[k][i].load(top[k], bottom[k], m, from + 64 * i, quad, p.columns);
-    if (!p.order) es_follow();
-    const uint16_t *x[NT];
+    if (dense) es_follow();
+    const uint16_t *x[NT], *x16 = apart ? p.rider_x16 : p.x16;
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const int i = n * 8 + g;
-        x[n] = i < t.count ? p.x16 + input_row(&p, t.first + i) * p.x16_stride + from + 8 * quad : NULL;
+        x[n] = NULL;
+        if (i < t.count)
+            x[n] = x16 + (dense ? t.first + i : input_row(&p, t.first + i)) * p.x16_stride + from + 8 * quad;
     }
     float acc[MT][NT][4] = {};
     /* Of many tokens there are registers for one step's only. */
@@ -256,20 +265,20 @@ static __global__ void __launch_bounds__(WARPS * 32, 2)
         if (row >= m->rows) continue;
         float value = add_segments<NT>(sums, segments, i);
         if (MT == 2) value = es_silu(value) * add_segments<NT>(sums + room, segments, i);
-        put(part, output_row(&p, t.first + i / ROWS), row, value);
+        put(part, dense ? t.first + i / ROWS : output_row(&p, t.first + i / ROWS), row, value);
     }
 #endif
 }
 
-template <class L, int NT, int MT, int AHEAD>
+template <class L, int NT, int MT, int AHEAD, bool RIDER = false>
 static void launch_few(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts)
 {
     unsigned tiles = 0;
     for (int32_t i = first; i < first + (MT == 2 ? 1 : parts); i++) tiles += (unsigned)(p->part[i].w.rows + ROWS - 1) / ROWS;
     const int segment = segment_of(p->x16_stride), segments = ((int)p->x16_stride + segment - 1) / segment;
     const size_t shared = (size_t)MT * (size_t)segments * NT * 8 * ROWS * sizeof(float);
-    const unsigned columns = (unsigned)(p->order ? p->tokens : (p->tokens + NT * 8 - 1) / (NT * 8));
-    es_launch(stream, dim3(tiles, columns), WARPS * 32, shared, few_kernel<L, NT, MT, AHEAD>, *p, first, segment);
+    const unsigned columns = (unsigned)(p->order ? p->tokens : (p->tokens + NT * 8 - 1) / (NT * 8)) + (RIDER ? 1 : 0);
+    es_launch(stream, dim3(tiles, columns), WARPS * 32, shared, few_kernel<L, NT, MT, AHEAD, RIDER>, *p, first, segment);
 }
 
 /* Two matrices at once need twice the registers: they look half as far ahead. */
@@ -277,7 +286,11 @@ template <class L, int AHEAD>
 static void launch_type(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, bool few)
 {
     constexpr int HALF = AHEAD > 1 ? AHEAD / 2 : 1;
-    if (few && p->swiglu)
+    if (few && p->rider_x16 && p->swiglu)
+        launch_few<L, 1, 2, HALF, true>(stream, p, first, parts);
+    else if (few && p->rider_x16)
+        launch_few<L, 1, 1, AHEAD, true>(stream, p, first, parts);
+    else if (few && p->swiglu)
         launch_few<L, 1, 2, HALF>(stream, p, first, parts);
     else if (few)
         launch_few<L, 1, 1, AHEAD>(stream, p, first, parts);
@@ -319,10 +332,12 @@ static es_status divide(const void *kernel, int bytes, int percent)
 template <class L, int AHEAD> static es_status allow_shared(void)
 {
     constexpr int HALF = AHEAD > 1 ? AHEAD / 2 : 1, FEW = WARPS * 8 * ROWS * (int)sizeof(float);
-    ES_TRY(divide((const void *)few_kernel<L, 1, 1, AHEAD>, FEW, 15));
-    ES_TRY(divide((const void *)few_kernel<L, 1, 2, HALF>, 2 * FEW, 15));
-    ES_TRY(divide((const void *)few_kernel<L, 4, 1, HALF>, 4 * FEW, 35));
-    return divide((const void *)few_kernel<L, 4, 2, 1>, 8 * FEW, 35);
+    ES_TRY(divide((const void *)few_kernel<L, 1, 1, AHEAD, false>, FEW, 15));
+    ES_TRY(divide((const void *)few_kernel<L, 1, 2, HALF, false>, 2 * FEW, 15));
+    ES_TRY(divide((const void *)few_kernel<L, 1, 1, AHEAD, true>, FEW, 15));
+    ES_TRY(divide((const void *)few_kernel<L, 1, 2, HALF, true>, 2 * FEW, 15));
+    ES_TRY(divide((const void *)few_kernel<L, 4, 1, HALF, false>, 4 * FEW, 35));
+    return divide((const void *)few_kernel<L, 4, 2, 1, false>, 8 * FEW, 35);
 }
 
 es_status es_cuda_product_setup(void)
