@@ -231,7 +231,8 @@ static void logits_with_keys_and_values_in_8_bits(void **state)
         double most[2] = {0};
         for (int type = 0; type < 2; type++) {
             const es_kv_type types[] = {ES_KV_Q8_0, ES_KV_BF16};
-            es_engine *engine = es_oracle_engine(model, (es_engine_options){.threads = 2, .parallel = 1, .kv_type = types[type]});
+            es_engine *engine = es_oracle_engine(model, (es_engine_options){.threads = 2, .parallel = 1, .kv_type = types[type],
+                                                                                 .device = ES_DEVICE_CPU});
             for (size_t i = 0; i < ES_ORACLE_LENGTHS; i++) {
                 const es_oracle_case o = es_oracle_get(set, es_oracle_lengths[i]);
                 float *ours = es_oracle_logits(engine, o.ids, o.length, o.positions);
