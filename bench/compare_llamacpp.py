@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Evenshare against llama.cpp on the same machine, the same GGUF and the same number of threads, in alternating runs.
 
-    bench/compare_llamacpp.py --models FOLDER [--quick] [--threads 2] [--json OUT.json] [--only NAME]
+    bench/compare_llamacpp.py --models FOLDER [--quick] [--threads 2] [--json OUT.json] [--plot OUT.png] [--only NAME]
 
 FOLDER gets random-weight models (`evenshare bench make-model`) unless they are there already. Each row alternates: one run of
 ours, one of theirs with flash attention off, one with it on; then again. What is printed are medians, and the ratio of the
@@ -235,6 +235,29 @@ def measure(peer, path, what, depth, threads, rounds):
     return {name: statistics.median(values) for name, values in figures.items()}, statistics.median(bounds)
 
 
+def plot(rows, path):
+    """Decoding against depth, a panel for each model: ours, their better setting, and what the machine's limits allow ours."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    names = [name for name in dict.fromkeys(r["row"] for r in rows if r["what"] == "decode")
+             if sum(r["row"] == name for r in rows) > 1]
+    figure, axes = pyplot.subplots(1, len(names), figsize=(3.2 * len(names), 2.8), squeeze=False, layout="constrained")
+    for axis, name in zip(axes[0], names):
+        of_name = sorted((r for r in rows if r["row"] == name), key=lambda r: r["depth"])
+        depths = [r["depth"] for r in of_name]
+        axis.plot(depths, [r["bound"] for r in of_name], "--", color="0.5", label="limit of this machine")
+        axis.plot(depths, [r["ours"] for r in of_name], "o-", color="C0", label="evenshare")
+        axis.plot(depths, [max(r["off"], r["on"]) for r in of_name], "s-", color="C1", label="llama.cpp, the better setting")
+        axis.set(title=name, xlabel="tokens before", ylim=(0, None))
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}K")
+    axes[0][0].set_ylabel("tokens per second")
+    axes[0][0].legend(fontsize="x-small")
+    figure.savefig(path, dpi=100)
+    from PIL import Image
+    Image.open(path).convert("RGB").quantize(24).save(path, optimize=True)  # a quarter of the bytes
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", required=True, help="folder of the models; those that are missing are made")
@@ -244,6 +267,7 @@ def main():
     parser.add_argument("--tiny", action="store_true", help="tiny models at small depths: shows that the script works")
     parser.add_argument("--only", help="rows whose name contains this")
     parser.add_argument("--json", help="write everything to this file too")
+    parser.add_argument("--plot", metavar="OUT.png", help="decoding against depth; needs matplotlib")
     parser.add_argument("--compute", action="store_true", help="theirs computes its prompts whole")
     args = parser.parse_args()
     Native.compute = args.compute
@@ -269,6 +293,8 @@ def main():
               f"{'≥ ' + str(target):>7} {peer.marked}", flush=True)
         rows.append({"row": name, "depth": depth, "what": what, "bound": bound, "ratio": ratio, "target": target,
                      "peer": peer.marked or "native", **found})
+    if args.plot:
+        plot(rows, args.plot)
     if args.json:
         with open(args.json, "w") as f:
             json.dump({"system_info": peer.info, "threads": args.threads, "rows": rows}, f, indent=1)
