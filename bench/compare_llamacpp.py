@@ -11,7 +11,8 @@ llama-cpp-python, compiled natively by pip, is used when it can be imported; els
 instruction sets unused. The rows then say "prebuilt": they show that the script works, not who is faster.
 
 At a depth ours fills its cache with random numbers. Theirs computes a prompt of 512 tokens once per setting; its keys and values,
-repeated up to the depth, are put back before every run. Neither is part of what is timed. --compute has theirs compute the whole
+repeated up to the depth, are put back before every run (those of several sequences are computed whole). Neither is part of what is
+timed. --compute has theirs compute the whole
 prompt instead, which takes many minutes and shows that the times are the same."""
 import argparse
 import ctypes
@@ -122,7 +123,7 @@ class Native:
         self.memory = lib.llama_get_memory(self.context)
         self.batch = lib.llama_batch_init(PROMPT, 0, 1)
         self.what, self.depth, self.sequences = what, depth, sequences
-        computed = depth if Native.compute or depth < PROMPT else PROMPT
+        computed = depth if Native.compute or sequences > 1 or depth < PROMPT else PROMPT
         for at in range(0, computed, PROMPT):
             for s in range(sequences):
                 self.decode([(1000 + i, i, s) for i in range(at, min(at + PROMPT, computed))])

@@ -44,6 +44,7 @@ struct es_engine {
     bool recurrent, no_cache;
     size_t page_bytes, state_bytes;
     bool own_budget;            /**< the step budget is the engine's own choice, not an option's */
+    double decode_seconds;      /**< what steps without a prompt take these days */
     es_sampler sampler;
     es_constraints constraints;
     es_sequence_limits limits;

@@ -361,12 +361,13 @@ static int32_t plan_step(es_engine *engine, int64_t *prompt_rows, int64_t *again
 }
 
 /* A budget of three decode steps means steps as they are now: what was measured at start, on a busy machine perhaps, is only
- * its ceiling. */
-static void follow_decode_time(es_engine *engine)
+ * its ceiling. Steps without a prompt tell; a slow one may have been the machine's doing, so they lower it sooner than they
+ * raise it. */
+static void follow_decode_time(es_engine *engine, double took)
 {
-    const es_cost_model *cost = &engine->scheduler.cost;
-    const double usual = 3 * (cost->base + cost->row);
+    engine->decode_seconds += (took < engine->decode_seconds ? 0.3 : 0.05) * (took - engine->decode_seconds);
     if (!engine->own_budget) return;
+    const double usual = 3 * engine->decode_seconds;
     engine->scheduler.budget = usual > engine->info.step_budget ? engine->info.step_budget
                              : usual < LEAST_BUDGET            ? LEAST_BUDGET
                                                                : usual;
@@ -443,7 +444,7 @@ void es_engine_step(es_engine *engine)
     tell_overrun(engine, (double)took * 1e-9, now);
     count_step(engine, jobs, budget, took);
     es_scheduler_learn(&engine->scheduler, engine->jobs, jobs, (double)took * 1e-9);
-    follow_decode_time(engine);
+    if (prompt_rows + again_rows == 0) follow_decode_time(engine, (double)took * 1e-9);
     atomic_fetch_add(&engine->counters.steps, 1);
     atomic_fetch_add(&engine->counters.prompt_tokens, (uint64_t)prompt_rows);
     atomic_fetch_add(&engine->counters.recomputed_tokens, (uint64_t)again_rows);
@@ -501,7 +502,7 @@ es_status es_engine_measure(es_engine *engine, double budget)
     ES_TRY(time_rows(engine, 1, 0, pages, &one)); /* touches the weights, perhaps on a disk: it does not count */
     ES_TRY(time_twice(engine, 1, 0, pages, &one));
     ES_TRY(measure_rows(engine, one, pages, &engine->scheduler.cost));
-    engine->info.decode_seconds = one;
+    engine->info.decode_seconds = engine->decode_seconds = one;
     /* A gap below 20 ms is nobody's concern: a tiny model's prompts need not be cut to crumbs for it. */
     const double usual = 3 * one > LEAST_BUDGET ? 3 * one : LEAST_BUDGET;
     engine->info.step_budget = budget < 0 ? 0 : budget > 0 ? budget : usual;
