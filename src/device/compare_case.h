@@ -44,5 +44,23 @@ void es_compare_same(es_compare *c, const char *what, const uint32_t *a, const u
 /** Release the buffers made since there were `keep`. */
 void es_compare_release(es_compare *c, int keep);
 void es_compare_fail(es_compare *c, es_status status);
+#define SLICE(name) es_compare_slice(c, d, c->b[name])
+
+enum { MOST_ROWS = 320, MOST_SPANS = 8, PAGE = 16, CONTEXT = 1024, VOCABULARY = 64 };
+
+/* A step of several sequences. Sequence s has pages s·PAGES … in reverse, so that a page's number says nothing about its place. */
+typedef struct es_compare_steps {
+    int32_t tokens[MOST_ROWS], outputs[MOST_ROWS], pages[MOST_SPANS][CONTEXT / PAGE];
+    es_span span[MOST_SPANS];
+    es_batch batch;
+} es_compare_steps;
+
+/** Empty it. */
+void es_compare_start(es_compare_steps *s);
+/** Add `rows` tokens of sequence q that follow `start` others; its last row is an output. */
+void es_compare_span(es_compare_steps *s, int32_t q, int64_t start, int32_t rows);
+
+/** compare_picks.c: the row "pick". */
+void es_compare_picks(es_compare *c);
 
 #endif

@@ -6,25 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/pick.h"
 #include "device/random_blocks.h"
-
-#define SLICE(name) es_compare_slice(c, d, c->b[name])
-
-enum { MOST_ROWS = 320, MOST_SPANS = 8, PAGE = 16, CONTEXT = 1024, VOCABULARY = 64 };
 
 /* --- steps of several sequences --- */
 
-/* Sequence s has pages s·PAGES … in reverse, so that a page's number says nothing about its place. */
-typedef struct steps {
-    int32_t tokens[MOST_ROWS], outputs[MOST_ROWS], pages[MOST_SPANS][CONTEXT / PAGE];
-    es_span span[MOST_SPANS];
-    es_batch batch;
-} steps;
-
-static void start_steps(steps *s)
+void es_compare_start(es_compare_steps *s)
 {
-    *s = (steps){
+    *s = (es_compare_steps){
         .batch = {.tokens = s->tokens, .span = s->span, .output_row = s->outputs}
     };
     for (int q = 0; q < MOST_SPANS; q++)
@@ -32,8 +20,7 @@ static void start_steps(steps *s)
     for (int i = 0; i < MOST_ROWS; i++) s->tokens[i] = i * 7 % VOCABULARY;
 }
 
-/* Adds `rows` tokens of sequence q that follow `start` others; its last row is an output. */
-static void add_span(steps *s, int32_t q, int64_t start, int32_t rows)
+void es_compare_span(es_compare_steps *s, int32_t q, int64_t start, int32_t rows)
 {
     es_batch *b = &s->batch;
     s->span[b->spans++] = (es_span){.first_row = b->rows, .rows = rows, .start = start, .slot = q, .pages = s->pages[q]};
@@ -101,10 +88,10 @@ static void run_rows(es_compare *c)
         c->b[NORMED] = es_compare_room(c, MOST_ROWS * width);
         c->b[PICKED] = es_compare_room(c, MOST_ROWS * width);
         c->b[ROPE] = es_compare_room(c, MOST_ROWS * 32);
-        steps s;
-        start_steps(&s);
-        add_span(&s, 0, 100000, 9);
-        add_span(&s, 2, 3, 1);
+        es_compare_steps s;
+        es_compare_start(&s);
+        es_compare_span(&s, 0, 100000, 9);
+        es_compare_span(&s, 2, 3, 1);
         s.span[0].pages = s.span[1].pages = NULL;
         es_compare_step(c, &s.batch);
         es_compare_outputs(c, "embedding", c->b[EMBEDDED], 10 * width);
@@ -143,9 +130,9 @@ static void matmul_again(es_compare *c, int32_t rows, const uint32_t *first, int
     static const int counts[] = {1, 7, 8, 9, 31, 64};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         if (counts[i] >= rows) continue;
-        steps s;
-        start_steps(&s);
-        add_span(&s, 0, 0, counts[i]);
+        es_compare_steps s;
+        es_compare_start(&s);
+        es_compare_span(&s, 0, 0, counts[i]);
         s.span[0].pages = NULL;
         es_compare_step(c, &s.batch);
         uint32_t *again = es_compare_bits(c, c->b[OUT0], counts[i] * out_rows);
@@ -175,9 +162,9 @@ static void run_matmul(es_compare *c)
         c->b[OUT1] = es_compare_floats(c, MOST_ROWS * 64, -1, 1);
         for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
             if (i == 3 && tokens[t] > 40) continue; /* the reference takes long */
-            steps s;
-            start_steps(&s);
-            add_span(&s, 0, 0, tokens[t]);
+            es_compare_steps s;
+            es_compare_start(&s);
+            es_compare_span(&s, 0, 0, tokens[t]);
             s.span[0].pages = NULL;
             es_compare_step(c, &s.batch);
             es_compare_outputs(c, "product", c->b[OUT0], tokens[t] * rows);
@@ -250,9 +237,9 @@ static void run_mlp(es_compare *c)
     c->b[M_G] = es_compare_room(c, MOST_ROWS * ffn);
     c->b[M_U] = es_compare_room(c, MOST_ROWS * ffn);
     for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
-        steps s;
-        start_steps(&s);
-        add_span(&s, 0, 0, tokens[t]);
+        es_compare_steps s;
+        es_compare_start(&s);
+        es_compare_span(&s, 0, 0, tokens[t]);
         s.span[0].pages = NULL;
         es_compare_step(c, &s.batch);
         es_compare_outputs(c, "dense layer", c->b[M_X], tokens[t] * hidden);
@@ -335,10 +322,10 @@ static void run_attention(es_compare *c)
     };
     int64_t done[4] = {0};
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
-        steps s;
-        start_steps(&s);
+        es_compare_steps s;
+        es_compare_start(&s);
         for (int k = 0; k < 4; k++)
-            if (plan[i][k]) add_span(&s, k, done[k], plan[i][k]), done[k] += plan[i][k];
+            if (plan[i][k]) es_compare_span(&s, k, done[k], plan[i][k]), done[k] += plan[i][k];
         es_compare_step(c, &s.batch);
         es_compare_outputs(c, "queries", c->b[A_QOUT], s.batch.rows * q);
         es_compare_outputs(c, "attention", c->b[A_OUT], s.batch.rows * q);
@@ -389,16 +376,16 @@ static void delta_again(es_compare *c, int64_t values, int64_t state)
 {
     static const int cuts[] = {0, 3, 67, 130, 131, 200};
     const int pieces = sizeof cuts / sizeof *cuts - 1, rows = cuts[pieces];
-    steps t;
-    start_steps(&t);
-    add_span(&t, 0, 0, rows);
+    es_compare_steps t;
+    es_compare_start(&t);
+    es_compare_span(&t, 0, 0, rows);
     t.span[0].pages = NULL;
     es_compare_step(c, &t.batch);
     uint32_t *whole = es_compare_bits(c, c->b[D_Y], rows * values), *end = es_compare_bits(c, c->b[D_STATE], state);
     for (int i = 0; i < pieces; i++) {
-        start_steps(&t);
-        if (i > 0) add_span(&t, 1, 0, cuts[i]);
-        add_span(&t, 0, cuts[i], cuts[i + 1] - cuts[i]);
+        es_compare_start(&t);
+        if (i > 0) es_compare_span(&t, 1, 0, cuts[i]);
+        es_compare_span(&t, 0, cuts[i], cuts[i + 1] - cuts[i]);
         t.span[0].pages = t.span[1].pages = NULL;
         es_compare_step(c, &t.batch);
         uint32_t *again = es_compare_bits(c, c->b[D_Y], cuts[i + 1] * values);
@@ -449,10 +436,10 @@ static void run_delta(es_compare *c)
         c->b[D_Y] = es_compare_room(c, MOST_ROWS * values);
         int64_t done[3] = {0};
         for (size_t k = 0; k < sizeof plan / sizeof *plan; k++) {
-            steps t;
-            start_steps(&t);
+            es_compare_steps t;
+            es_compare_start(&t);
             for (int q = 0; q < 3; q++) {
-                add_span(&t, q, done[q], plan[k][q]);
+                es_compare_span(&t, q, done[q], plan[k][q]);
                 t.span[q].pages = NULL;
                 done[q] += plan[k][q];
             }
@@ -634,9 +621,9 @@ static void run_moe(es_compare *c)
         c->b[E_X] = es_compare_floats(c, MOST_ROWS * hidden, -1, 1);
         uint32_t *alone[2] = {NULL, NULL}; /* the first token's experts, by itself and in company */
         for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
-            steps s;
-            start_steps(&s);
-            add_span(&s, 0, 0, tokens[t]);
+            es_compare_steps s;
+            es_compare_start(&s);
+            es_compare_span(&s, 0, 0, tokens[t]);
             s.span[0].pages = NULL;
             es_compare_step(c, &s.batch);
             uint32_t *bits[2] = {es_compare_bits(c, c->b[E_Y], used * hidden), es_compare_bits(c, c->b[E_SHARED], hidden)};
@@ -653,87 +640,6 @@ static void run_moe(es_compare *c)
             es_compare_outputs(c, "norm of the sum", c->b[E_NEXT], tokens[t] * hidden);
         }
         for (int k = 0; k < 2; k++) free(alone[k]);
-        es_compare_release(c, 0);
-    }
-}
-
-/* --- picks --- */
-
-enum { P_LOGITS, P_OUT };
-
-static void record_pick(es_compare *c, int d, es_program *p)
-{
-    es_program_add(p, (es_op){
-                          ES_OP_PICK, .as.pick = {.logits = SLICE(P_LOGITS),
-                                                  .vocabulary = (int32_t)c->shape[0],
-                                                  .most_rows = MOST_SPANS,
-                                                  .out = SLICE(P_OUT)}
-    });
-}
-
-/* Both devices must find the very same: candidates are put in order first, since a device lists them in none. */
-static void compare_picks(es_compare *c, const es_pick *pick, int32_t rows)
-{
-    static es_picked picked[2][MOST_SPANS];
-    for (int d = 0; d < 2 && c->status == ES_OK; d++)
-        es_compare_fail(c, es_device_read(c->device[d], c->buffer[d][c->b[P_OUT]], 0, picked[d], (size_t)rows * sizeof(es_picked)));
-    for (int32_t i = 0; i < rows && c->status == ES_OK; i++) {
-        es_picked *a = &picked[0][i], *b = &picked[1][i];
-        bool same = a->best == b->best && a->most == b->most && a->total == b->total && a->count == b->count;
-        if (!pick[i].wanted) continue;
-        if (same && a->count <= ES_PICK_MOST) {
-            es_pick_sort(a->candidate, a->count);
-            es_pick_sort(b->candidate, b->count);
-            same = memcmp(a->candidate, b->candidate, (size_t)a->count * sizeof *a->candidate) == 0;
-        }
-        if (same || !c->row->equal) continue;
-        c->row->equal = false;
-        c->row->worst = INFINITY;
-        snprintf(c->row->difference, sizeof c->row->difference,
-                 "row %d: token %d, %d candidates, weight %llu; the CPU's %d, %d, %llu", (int)i, b->best, b->count,
-                 (unsigned long long)b->total, a->best, a->count, (unsigned long long)a->total);
-    }
-}
-
-/* Logits as peaked as a model's, with ties and what is no number among them, each row picked from in another way. */
-static void run_pick(es_compare *c)
-{
-    static const int32_t vocabularies[] = {37, 1000, 151936};
-    static const es_pick ways[MOST_SPANS] = {
-        {.wanted = 1, .share = 1},
-        {.wanted = 1, .share = 0.95, .inverse_temperature = 1.0f},
-        {.wanted = 1, .share = 1, .inverse_temperature = 1.25f, .top = 40},
-        {.wanted = 1, .share = 0.4375, .inverse_temperature = 0.7f},
-        {.wanted = 0},
-        {.wanted = 1, .share = 1, .inverse_temperature = 1.0f, .least = 0.05f},
-        {.wanted = 1, .share = 0.999, .inverse_temperature = 0.1f},
-        {.wanted = 1, .share = 0.5, .inverse_temperature = 100.0f},
-    };
-    c->record = record_pick;
-    for (size_t v = 0; v < sizeof vocabularies / sizeof *vocabularies; v++) {
-        const int64_t n = vocabularies[v];
-        float *logits = malloc((size_t)(MOST_SPANS * n) * sizeof *logits);
-        if (!logits) {
-            es_compare_fail(c, es_fail(ES_NO_MEMORY, "no memory for logits"));
-            return;
-        }
-        for (int64_t i = 0; i < MOST_SPANS * n; i++) {
-            const float u = es_compare_between(c, -1, 1);
-            logits[i] = (float)(int)(u * u * u * u * u * 1500) / 64;
-            if (i % 91 == 17) logits[i] = i % 2 ? NAN : -INFINITY;
-        }
-        c->shape[0] = n;
-        c->b[P_LOGITS] = es_compare_bytes(c, logits, (size_t)(MOST_SPANS * n) * sizeof *logits);
-        c->b[P_OUT] = es_compare_zeros(c, MOST_SPANS * sizeof(es_picked));
-        free(logits);
-        steps s;
-        start_steps(&s);
-        for (int q = 0; q < MOST_SPANS; q++) add_span(&s, q, 0, 1);
-        s.batch.pick = ways;
-        for (int again = 0; again < 2; again++) {
-            es_compare_step(c, &s.batch);
-            compare_picks(c, ways, MOST_SPANS);
-        }
         es_compare_release(c, 0);
     }
 }
@@ -756,7 +662,7 @@ static const struct {
     {"attention_32",  run_attention, 1e-5, 8e-3, 0,             {6, 2, 32, PAGE}  },
     {"delta",         run_delta,     2e-5, 2e-5, 0,             {0}               },
     {"experts",       run_moe,       1e-5, 1.5e-2, ES_DTYPES - 1, {0}               },
-    {"pick",          run_pick,      0,    0,    0,             {0}               },
+    {"pick",          es_compare_picks,   0,    0,    0,             {0}               },
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
