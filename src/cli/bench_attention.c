@@ -171,7 +171,7 @@ static es_status run_rows(const settings *s, es_limits *limits, json_t *rows)
 {
     int64_t depth[ES_BENCH_MOST_DEPTHS], most = 1;
     int depths;
-    layer l = {.batch = (int32_t)s->batch, };
+    layer l = {.batch = (int32_t)s->batch};
     ES_TRY(es_kv_type_parse(s->kv_type, &l.kv_type));
     ES_TRY(parse_heads(s->heads, &l.shape));
     ES_TRY(es_bench_depths(s->depth, depth, &depths));

@@ -1,14 +1,8 @@
 /* moe.cu: mixture of experts: who is chosen, which rows go to whom, and the sum in order of rank. No atomics: counts and
  * places come from ballots in a fixed order. */
-#include "device/cuda/device.cuh"
+#include "device/cuda/moe.cuh"
 
 enum { ROUTE_THREADS = 128, MOST_EXPERTS = 1024, GROUP_THREADS = 1024, COMBINE_THREADS = 256 };
-
-/* The likelier of two, ties to the lowest number; numbers below zero are taken already. */
-static __device__ __forceinline__ void keep_better(float *p, int *e, float other, int other_e)
-{
-    if (other > *p || (other == *p && other_e < *e)) *p = other, *e = other_e;
-}
 
 /* Softmax over all experts, then the `used` likeliest. One group of lanes chooses; all sum. */
 static __global__ void __launch_bounds__(ROUTE_THREADS)
@@ -30,16 +24,8 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
     if (threadIdx.x >= ES_WARP) return; /* of a warp of 64 the upper group does the same again, in step */
     float total = 0;
     for (int rank = 0; rank < used; rank++) {
-        float best = -1.0f;
-        int best_e = 0; /* only NaNs: a broken model must not become a wild index */
-        for (int e = lane; e < experts; e += ES_GROUP)
-            if (p[e] > best) best = p[e], best_e = e;
-#pragma unroll
-        for (int step = ES_GROUP / 2; step > 0; step /= 2) {
-            const float other = es_shuffle_xor(best, step);
-            const int other_e = __shfl_xor_sync(ES_ALL_LANES, best_e, step, ES_GROUP);
-            keep_better(&best, &best_e, other, other_e);
-        }
+        int best_e;
+        const float best = es_moe_likeliest(p, experts, lane, &best_e);
         const float weight = (best > 0 ? best : 0.0f) / sum;
         if (threadIdx.x == 0) ids[row * used + rank] = best_e, chosen[rank] = weight;
         if (best_e % ES_GROUP == lane) p[best_e] = -2.0f;
@@ -54,23 +40,6 @@ void es_cuda_moe_route(cudaStream_t stream, int32_t rows, const es_op_moe_route 
 {
     es_launch(stream, dim3((unsigned)(rows)), ROUTE_THREADS, 0, route_kernel, es_cuda_floats(op->logits), op->experts,
               op->used, op->renormalise, op->scale, (int *)(void *)es_cuda_floats(op->ids), es_cuda_floats(op->weights));
-}
-
-/* The sum of all earlier threads' numbers: within a group by doubling, groups in order. */
-static __device__ int scan_before(int v, int *room)
-{
-    const int lane = threadIdx.x % ES_GROUP, group = threadIdx.x / ES_GROUP;
-    int sum = v;
-#pragma unroll
-    for (int step = 1; step < ES_GROUP; step *= 2) {
-        const int left = __shfl_up_sync(ES_ALL_LANES, sum, step, ES_GROUP);
-        if (lane >= step) sum += left;
-    }
-    __syncthreads();
-    if (lane == ES_GROUP - 1) room[group] = sum;
-    __syncthreads();
-    for (int g = 0; g < group; g++) sum += room[g];
-    return sum - v;
 }
 
 /* Entries by expert, in order: each group of lanes takes a contiguous share of the entries, in steps of 32. First it counts
@@ -112,8 +81,8 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
             counts[g * experts + threadIdx.x] = (uint16_t)all;
             all += count;
         }
-        const int some = (all + width - 1) / width, tile = scan_before(some, room);
-        place = scan_before(all, room);
+        const int some = (all + width - 1) / width, tile = es_moe_before(some, room);
+        place = es_moe_before(all, room);
         if ((int)threadIdx.x < experts) starts[threadIdx.x] = place;
         if ((int)threadIdx.x == experts - 1) starts[experts] = place + all, *tiles = tile + some;
         for (int k = 0; k < some; k++) {

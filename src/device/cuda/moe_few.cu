@@ -3,7 +3,7 @@
  * Each block norms the tokens for itself (they lie in the cache) and multiplies two rows of the router, whose weights were on
  * their way while the kernel in front drained. The block that comes last chooses and groups for all. Every sum has the order
  * that it has in the launches of many tokens (rows.cu, product.cu, moe.cu), so the bits are the same. */
-#include "device/cuda/device.cuh"
+#include "device/cuda/moe.cuh"
 
 enum {
     THREADS = 512, /* as the norm's: its sum runs over them */
@@ -78,28 +78,14 @@ static __device__ __forceinline__ void dot_four(float4 a, float4 b, float *sum)
     *sum = fmaf(a.z, b.z, *sum), *sum = fmaf(a.w, b.w, *sum);
 }
 
-/* The likelier of two, ties to the lowest number. */
-static __device__ __forceinline__ void keep_better(float *p, int *e, float other, int other_e)
-{
-    if (other > *p || (other == *p && other_e < *e)) *p = other, *e = other_e;
-}
-
 /* The `used` likeliest of a team's token: route_kernel's way. Of a warp of 64 the upper group does the same again, in step. */
 static __device__ void choose(const way *a, choosing *c, int team, int t, float sum)
 {
     const int lane = threadIdx.x % ES_GROUP;
     float *p = c->p[team], total = 0;
     for (int rank = 0; rank < a->used; rank++) {
-        float best = -1.0f;
-        int best_e = 0; /* only NaNs: a broken model must not become a wild index */
-        for (int e = lane; e < a->experts; e += ES_GROUP)
-            if (p[e] > best) best = p[e], best_e = e;
-#pragma unroll
-        for (int step = ES_GROUP / 2; step > 0; step /= 2) {
-            const float other = es_shuffle_xor(best, step);
-            const int other_e = __shfl_xor_sync(ES_ALL_LANES, best_e, step, ES_GROUP);
-            keep_better(&best, &best_e, other, other_e);
-        }
+        int best_e;
+        const float best = es_moe_likeliest(p, a->experts, lane, &best_e);
         const float weight = (best > 0 ? best : 0.0f) / sum;
         if (threadIdx.x % TEAM == 0) c->ids[t * a->used + rank] = best_e, c->chosen[team][rank] = weight;
         if (best_e % ES_GROUP == lane) p[best_e] = -2.0f;
@@ -136,30 +122,13 @@ static __device__ void route(const way *a, choosing *c)
     }
 }
 
-/* The sum of all earlier threads' numbers. */
-static __device__ int before(int v, int *room)
-{
-    const int lane = threadIdx.x % ES_GROUP, group = threadIdx.x / ES_GROUP;
-    int sum = v;
-#pragma unroll
-    for (int step = 1; step < ES_GROUP; step *= 2) {
-        const int left = __shfl_up_sync(ES_ALL_LANES, sum, step, ES_GROUP);
-        if (lane >= step) sum += left;
-    }
-    __syncthreads();
-    if (lane == ES_GROUP - 1) room[group] = sum;
-    __syncthreads();
-    for (int g = 0; g < group; g++) sum += room[g];
-    return sum - v;
-}
-
 /* Entries by expert, in order, and the tiles that the products walk: group_kernel's, of a few entries. */
 static __device__ void group_entries(const way *a, choosing *c)
 {
     const int entries = a->tokens * a->used, e = threadIdx.x, width = ES_CUDA_EXPERT_TOKENS;
     int all = 0;
     for (int i = 0; e < a->experts && i < entries; i++) all += c->ids[i] == e;
-    const int some = (all + width - 1) / width, tile = before(some, c->sums), place = before(all, c->sums);
+    const int some = (all + width - 1) / width, tile = es_moe_before(some, c->sums), place = es_moe_before(all, c->sums);
     if (e < a->experts) a->starts[e] = c->place[e] = place;
     if (e == a->experts - 1) a->starts[a->experts] = place + all, *a->tiles = tile + some;
     for (int k = 0; k < some; k++) {

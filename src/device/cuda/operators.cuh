@@ -12,6 +12,7 @@
 
 #include "device/cuda/attn_leaf.cuh"
 #include "evenshare/operators.h"
+#include "fold/summary_merge.h"
 
 /* One after the other. */
 template <class Op, int N>
@@ -152,29 +153,6 @@ static __device__ __forceinline__ double es_cuda_exact(float x)
     return __float_as_uint(x) >> 31 ? -tiny : tiny;
 }
 
-/* left ← left ⊕ right: the formulas of fold/summary.c, step by step. */
-static __host__ __device__ inline void es_cuda_summary_merge(es_summary *l, const es_summary *r)
-{
-    if (r->count > 0 && l->count > 0) {
-        const double na = (double)l->count, nb = (double)r->count, n = na + nb;
-        const double a = na / n, b = nb / n, delta = r->mean - l->mean, d2 = delta * delta;
-        const double m2 = l->m2 + r->m2 + d2 * a * nb;
-        const double m3 = l->m3 + r->m3 + d2 * delta * a * nb * (a - b) + 3 * delta * (a * r->m2 - b * l->m2);
-        const double m4 = l->m4 + r->m4 + d2 * d2 * a * nb * (a * a - a * b + b * b) +
-                          6 * d2 * (a * a * r->m2 + b * b * l->m2) + 4 * delta * (a * r->m3 - b * l->m3);
-        l->mean += delta * b;
-        l->m2 = m2, l->m3 = m3, l->m4 = m4;
-    } else if (r->count > 0) {
-        l->mean = r->mean, l->m2 = r->m2, l->m3 = r->m3, l->m4 = r->m4;
-    }
-    if (r->count > 0) {
-        l->min = r->min < l->min ? r->min : l->min;
-        l->max = r->max > l->max ? r->max : l->max;
-        l->count += r->count;
-    }
-    l->zeros += r->zeros, l->nans += r->nans, l->plus_infs += r->plus_infs, l->minus_infs += r->minus_infs;
-}
-
 /* Summary statistics, in float64: a thread's items give central moments about their own mean, in two passes over registers. */
 struct es_cuda_summary {
     typedef float Item;
@@ -194,7 +172,7 @@ struct es_cuda_summary {
     }
     static __device__ __forceinline__ Partial merge(Partial a, const Partial &b)
     {
-        es_cuda_summary_merge(&a, &b);
+        es_summary_join(&a, &b);
         return a;
     }
     static __device__ __forceinline__ bool is_finite(float x)

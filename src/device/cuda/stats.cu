@@ -142,7 +142,7 @@ static es_status collect(lane *l, const es_cuda_stats_job *job, es_summary *sum)
 {
     if (l->pieces == 0) return ES_OK;
     ES_TRY(es_cuda_check(cudaStreamSynchronize(l->stream), "statistics"));
-    es_cuda_summary_merge(sum, l->host_summary);
+    es_summary_join(sum, l->host_summary);
     if (job->size) memcpy(job->size + l->first, l->host_size, (size_t)l->pieces * sizeof *job->size);
     l->pieces = 0;
     return ES_OK;
