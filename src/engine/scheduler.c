@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #define LEAST_CHUNK 16    /* prompt rows that a step may always try to have */
-#define OLDEST_SHARE 0.25 /* of the time left for prompts */
+#define OLDEST_SHARE 0.25 /* of the time and the rows left for prompts */
 #define FAR_MORE 4        /* times the work of another, done and to be done */
 #define LEARNING_RATE 0.3
 
@@ -64,20 +64,24 @@ static es_job *least_served(es_job *jobs, int32_t count, int64_t above, int32_t 
     return best;
 }
 
-/* Shares what is left among prompts, those first that have had least. A prompt that gets all that is due goes on, or begins its
+/* Shares what is left among prompts, those first that have had least, but for a quarter, of the time and of the rows, that waits
+ * for the oldest as far as it can use it. A prompt that gets all that is due goes on, or begins its
  * answer, when the step ends: so that this is soon, nobody with far more to do in all fills the step up. */
 static void share_out(const es_scheduler *s, es_job *jobs, int32_t count, es_job *oldest, purse *left)
 {
-    double reserve = left->time * OLDEST_SHARE, given = 0;
+    const double wanted = time_of(&s->cost, oldest, due(oldest)), quarter = left->time * OLDEST_SHARE;
+    const int64_t some = (int64_t)((double)left->rows * OLDEST_SHARE), least = some > 1 ? some : 1;
+    double reserve = wanted < quarter ? wanted : quarter, given = 0;
+    int64_t kept = due(oldest) < least ? due(oldest) : least;
     int64_t above = -1, most_size = INT64_MAX;
     int32_t above_index = -1;
     for (es_job *job; left->rows > 0 && (job = least_served(jobs, count, above, above_index));) {
         above = job->work;
         above_index = (int32_t)(job - jobs);
-        if (job == oldest) reserve = 0;
+        if (job == oldest) reserve = 0, kept = 0;
         const int64_t size = job->work + job->left;
         if (size <= most_size)
-            given += give(s, job, left->time - reserve, reserve > 0, left);
+            given += give(s, job, left->time - reserve, kept, left);
         else if (job == oldest)
             given += give(s, job, given * OLDEST_SHARE / (1 - OLDEST_SHARE), 0, left);
         if (job->rows > 0 && job->rows == due(job) && most_size == INT64_MAX) most_size = FAR_MORE * size;

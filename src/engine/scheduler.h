@@ -39,8 +39,8 @@ typedef struct es_scheduler {
     int32_t proven_chunk; /**< most prompt rows that a step has had */
 } es_scheduler;
 
-/** Jobs stand in order of arrival. Each decoding job gets a row. Of the time that is left a quarter goes to the oldest prompt,
- *  the rest to whoever has had least work done (ties: the older one); the oldest always gets at least one row, and the prompt
+/** Jobs stand in order of arrival. Each decoding job gets a row. Of the time and the rows that are left a quarter goes to the oldest
+ *  prompt, the rest to whoever has had least work done (ties: the older one); the oldest always gets at least one row, and the prompt
  *  rows of a step are at most half again as many as any step has had. Where a prompt gets all that is due, the step
  *  is not filled up by those with four times its work and more, so that it can go on soon; the oldest then gets a quarter of
  *  what the step gives. Hence no prompt starves: the oldest of P prompts advances in every step, and has a quarter of

@@ -191,6 +191,25 @@ static void every_decode_gets_its_token(void **state)
     }
 }
 
+/* Where rows are what is short, not time, and where there is no budget at all. */
+static void the_oldest_has_its_share_of_rows_too(void **state)
+{
+    (void)state;
+    for (int bounded = 0; bounded < 2; bounded++) {
+        es_scheduler s = {.cost = {1e-6, 1e-9, 0}, .budget = bounded, .most_rows = 300, .most_chunk = 256, .proven_chunk = 256};
+        es_job jobs[] = {{.until = 5000, .left = 5000, .work = 900},
+                         {.until = 400, .left = 400},
+                         {.until = 400, .left = 400}};
+        assert_int_equal(es_scheduler_plan(&s, jobs, 3), 256);
+        assert_int_equal(jobs[0].rows, 64);
+        assert_int_equal(jobs[1].rows, 192);
+        jobs[0] = (es_job){.until = 910, .computed = 900, .left = 10, .work = 900}; /* it wants no more than ten */
+        assert_int_equal(es_scheduler_plan(&s, jobs, 3), 256);
+        assert_int_equal(jobs[0].rows, 10);
+        assert_int_equal(jobs[1].rows, 246);
+    }
+}
+
 static void without_a_budget_chunks_are_whole(void **state)
 {
     (void)state;
@@ -208,6 +227,7 @@ int main(void)
         cmocka_unit_test(a_short_prompt_does_not_wait_behind_a_long_one),
         cmocka_unit_test(nobody_starves),
         cmocka_unit_test(every_decode_gets_its_token),
+        cmocka_unit_test(the_oldest_has_its_share_of_rows_too),
         cmocka_unit_test(without_a_budget_chunks_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
