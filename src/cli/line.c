@@ -24,7 +24,7 @@ struct es_line {
 #endif
 };
 
-enum { CONTROL_U = 21 };
+enum { CONTROL_D = 4, CONTROL_U = 21 };
 
 /* One byte of standard input: 1, 0 at its end, −1 on Ctrl-C. */
 static int read_byte(const es_line *line, char *byte)
@@ -44,7 +44,8 @@ static char *prompt_of(EditLine *edit)
     return (char *)(uintptr_t)line->prompt; /* libedit does not write to it */
 }
 
-/* libedit asks for one character. Ctrl-C becomes Ctrl-U, which empties the line. */
+/* libedit asks for one character. Ctrl-C becomes Ctrl-U, which empties the line; a NUL is what a Ctrl-D reads as that was typed
+ * before the terminal was put into the mode for editing. */
 static int read_character(EditLine *edit, wchar_t *out)
 {
     es_line *line = NULL;
@@ -58,6 +59,7 @@ static int read_character(EditLine *edit, wchar_t *out)
             return 1;
         }
         if (got == 0) return 0;
+        if (byte == '\0') byte = CONTROL_D;
         const size_t used = mbrtowc(out, &byte, 1, &state);
         if (used == (size_t)-2) continue; /* part of a character */
         if (used == (size_t)-1) {
@@ -145,6 +147,7 @@ void es_line_close(es_line *line)
 static bool read_one(es_line *line, es_text *out)
 {
     int count = 0;
+    el_set(line->edit, EL_PREP_TERM, 1); /* before the prompt is seen: otherwise what is typed at once meets the old mode */
     const char *typed = el_gets(line->edit, &count);
     if (!typed || count <= 0) return false;
     HistEvent event;
