@@ -7,14 +7,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static size_t machine_bytes(void)
+/* A line of /proc/meminfo; 0 where there is none. */
+static size_t machine_bytes(const char *name)
 {
     FILE *f = fopen("/proc/meminfo", "r");
-    unsigned long long kilobytes = 0;
-    if (!f) return 0;
-    if (fscanf(f, "MemTotal: %llu kB", &kilobytes) != 1) kilobytes = 0;
-    fclose(f);
-    return (size_t)kilobytes * 1024;
+    char line[128];
+    size_t bytes = 0;
+    const size_t length = strlen(name);
+    while (f && !bytes && fgets(line, sizeof line, f))
+        if (strncmp(line, name, length) == 0 && line[length] == ':') bytes = (size_t)strtoull(line + length + 1, NULL, 10) * 1024;
+    if (f) fclose(f);
+    return bytes;
 }
 
 static size_t number_in(const char *path)
@@ -69,8 +72,13 @@ static size_t cgroup_bytes(void)
 
 size_t es_memory_limit(void)
 {
-    const size_t least = smaller(machine_bytes(), cgroup_bytes());
+    const size_t least = smaller(machine_bytes("MemTotal"), cgroup_bytes());
     return least ? least : (size_t)1 << 30;
+}
+
+size_t es_memory_available(void)
+{
+    return smaller(machine_bytes("MemAvailable"), es_memory_limit());
 }
 
 #define HUGE_PAGE ((size_t)2 << 20)

@@ -7,6 +7,8 @@
 
 /** Bytes. Never 0: 1 GiB when nothing can be read. */
 size_t es_memory_limit(void);
+/** Bytes that could be had now without taking any from others; at most es_memory_limit(). */
+size_t es_memory_available(void);
 /** Anonymous zeroed memory for large buffers, from the start of a huge page on and in huge pages where the kernel has them; NULL
  *  when refused. */
 void *es_memory_map(size_t bytes);

@@ -20,6 +20,7 @@ typedef struct es_rig_sizes {
     es_numeric numeric;
     es_kv_type kv_type;
     es_attention attention;
+    es_weights weights;
     es_device_kind device;   /**< resolved */
     bool random_weights;     /**< of the device's own making */
 } es_rig_sizes;

@@ -20,7 +20,7 @@ enum { MOST_RUNS = 1000 };
 
 typedef struct settings {
     es_model_settings model;
-    const char *depth, *numeric, *kv_type, *attention, *device, *shape, *type, *choose;
+    const char *depth, *numeric, *kv_type, *attention, *weights, *device, *shape, *type, *choose;
     int64_t threads, tokens, chunk, sequences, runs, page;
     bool json;
 } settings;
@@ -42,6 +42,8 @@ typedef struct settings {
          .help = "who walks a long sequence"},                                                                              \
         {"page", 0, ES_OPTION_INT, "N", offsetof(settings, page), .fallback = "64", .min = 16, .max = 512,                  \
          .help = "tokens in one page of the cache"},                                                                        \
+        {"weights", 0, ES_OPTION_CHOICE, "auto|mapped|copied", offsetof(settings, weights), .fallback = "auto",             \
+         .help = "where a CPU reads weights: in their file, or copied into huge pages; auto copies where memory is plenty"}, \
         {"json", 0, ES_OPTION_FLAG, NULL, offsetof(settings, json), .help = "one JSON object instead of a table"}
 
 #define RUNS(n)                                                                                                             \
@@ -252,6 +254,7 @@ static es_status run_model(run *r)
     if (s->page & (s->page - 1)) return es_fail(ES_INVALID, "--page: must be a power of two from 16 to 512");
     if (s->numeric) ES_TRY(es_numeric_parse(s->numeric, &sizes.numeric));
     if (s->kv_type) ES_TRY(es_kv_type_parse(s->kv_type, &sizes.kv_type));
+    sizes.weights = es_weights_of(s->weights);
     sizes.attention = strcmp(s->attention, "v1") == 0 ? ES_ATTENTION_V1
                       : strcmp(s->attention, "v2") == 0 ? ES_ATTENTION_V2 : ES_ATTENTION_AUTO;
     es_model *model;

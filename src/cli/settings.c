@@ -45,6 +45,8 @@ const es_option es_engine_option_rows[] = {
      .help = "how keys and values are kept; auto is f32 in mode f32, else bf16. q8_0 takes half of bf16's memory, on the CPU only. It decides bits, as the mode does"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", FIELD(attention), .fallback = "auto",
      .help = "who walks a long sequence: one thread (v1) or all of them (v2); changes no bit of an answer"},
+    {"weights", 0, ES_OPTION_CHOICE, "auto|mapped|copied", FIELD(weights), .fallback = "auto",
+     .help = "a CPU reads copied weights faster, in huge pages; mapped ones are there at once and shared between processes; auto copies where memory is plenty. Changes no bit of an answer"},
     {"allow-slow", 0, ES_OPTION_FLAG, NULL, FIELD(allow_slow),
      .help = "start even if kernels that cannot be trusted leave only ones that are several times slower (evenshare doctor)"},
     {0}};
@@ -76,6 +78,11 @@ const es_option es_sampling_option_rows[] = {
     {"ignore-eos", 0, ES_OPTION_FLAG, NULL, FIELD(ignore_eos), .help = "go on where the model would end its answer"},
     {0}};
 #undef FIELD
+
+es_weights es_weights_of(const char *name)
+{
+    return !name || strcmp(name, "auto") == 0 ? ES_WEIGHTS_AUTO : strcmp(name, "copied") == 0 ? ES_WEIGHTS_COPIED : ES_WEIGHTS_MAPPED;
+}
 
 es_device_kind es_device_kind_of(const char *name)
 {
@@ -113,6 +120,7 @@ es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine
     if (settings->kv_type) ES_TRY(es_kv_type_parse(settings->kv_type, &out.kv_type));
     if (settings->attention && strcmp(settings->attention, "v1") == 0) out.attention = ES_ATTENTION_V1;
     if (settings->attention && strcmp(settings->attention, "v2") == 0) out.attention = ES_ATTENTION_V2;
+    out.weights = es_weights_of(settings->weights);
     *options = out;
     return ES_OK;
 }

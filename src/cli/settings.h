@@ -21,7 +21,7 @@ extern const es_option es_model_options[];
 typedef struct es_engine_settings {
     int64_t context, threads, parallel, chunk, page, memory, cache, reserve;
     double step_budget; /**< milliseconds */
-    const char *numeric, *kv_type, *attention, *device;
+    const char *numeric, *kv_type, *attention, *weights, *device;
     const char *cache_dir;
     int64_t cache_disk;
     bool allow_slow, no_cache;
@@ -38,6 +38,8 @@ extern const es_option es_sampling_option_rows[];
 
 /** "auto", "cpu" or "cuda", which the option tables make sure of. */
 es_device_kind es_device_kind_of(const char *name);
+/** The value of --weights; NULL is auto. */
+es_weights es_weights_of(const char *name);
 /** Into the engine's terms; absent options stay 0, the engine's default. */
 es_status es_engine_settings_apply(const es_engine_settings *settings, es_engine_options *options);
 

@@ -51,6 +51,12 @@ es_numeric es_device_numeric(es_device_kind kind, es_dtype weights)
     return weights != ES_F32 && first_gpu(&gpu) == ES_OK && gpu.major >= 8 ? ES_NUMERIC_BF16 : ES_NUMERIC_F32;
 }
 
+bool es_device_copies_weights(es_device_kind kind, es_weights asked, size_t bytes)
+{
+    if (asked != ES_WEIGHTS_AUTO || kind == ES_DEVICE_CUDA) return asked == ES_WEIGHTS_COPIED && kind != ES_DEVICE_CUDA;
+    return bytes <= es_memory_available() / 2;
+}
+
 es_status es_device_memory(es_device_kind kind, size_t *bytes)
 {
     es_cuda_gpu gpu;

@@ -29,6 +29,7 @@ typedef struct es_device_options {
     es_kv_type kv_type;
     es_attention attention;
     const char *instruction_set; /**< highest to use: "avx512", "avx2", "reference"; NULL = the best, or $ES_INSTRUCTION_SET */
+    bool copy_weights;     /**< the CPU copies imported weights into memory of its own, in huge pages where there are any */
     bool random_weights;   /**< a GPU fills imported weights with random numbers of its own instead of copying them */
 } es_device_options;
 
@@ -68,6 +69,10 @@ es_status es_device_open(es_device_kind kind, const es_device_options *options, 
 es_numeric es_device_numeric(es_device_kind kind, es_dtype weights);
 /** Bytes that weights, caches and workspaces may take together on a resolved kind. */
 es_status es_device_memory(es_device_kind kind, size_t *bytes);
+
+/** Whether weights of so many bytes are to be copied into memory of the device's own: what was asked for, or, on a CPU, whether it
+ *  leaves at least as much memory again as they take. */
+bool es_device_copies_weights(es_device_kind kind, es_weights asked, size_t bytes);
 
 /** The fastest numeric mode that this machine's trusted kernels offer for weights of a type. */
 es_numeric es_device_best_numeric(es_dtype weights);

@@ -103,6 +103,7 @@ static es_status open_device(es_engine *engine, const es_engine_options *o, cons
     const es_device_options options = {
         .threads = o->threads, .rows = sizes->rows, .spans = o->parallel, .context = engine->info.context,
         .columns = counts.columns, .numeric = o->numeric, .kv_type = o->kv_type, .attention = o->attention,
+        .copy_weights = es_device_copies_weights(o->device, o->weights, (size_t)engine->model->info.weight_bytes),
         .attn = c->attention_layers ? (es_attn_shape){c->query_heads, c->kv_heads, c->head_dim, sizes->page} : (es_attn_shape){0},
     };
     ES_TRY(es_device_open(o->device, &options, &engine->device));

@@ -17,6 +17,7 @@ static void close_cpu(es_device *device)
 {
     es_cpu *cpu = cpu_of(device);
     es_pool_close(cpu->pool);
+    es_own_weights_close(&cpu->own);
     free(cpu->arena);
     free(cpu->worker);
     free(cpu);
@@ -57,8 +58,12 @@ static es_status alloc_buffer(es_device *device, size_t bytes, es_buffer **buffe
 
 static es_status import_buffer(es_device *device, const void *host, size_t bytes, es_buffer **buffer)
 {
-    (void)device;
-    return new_buffer((unsigned char *)(uintptr_t)host, bytes, false, buffer);
+    es_cpu *cpu = cpu_of(device);
+    unsigned char *data = (unsigned char *)(uintptr_t)host;
+    if (cpu->options.copy_weights && bytes) data = es_own_weights_place(&cpu->own, host, bytes);
+    if (bytes && !data)
+        return es_fail(ES_NO_MEMORY, "no memory for a copy of %zu bytes of weights; --weights mapped reads them where they are", bytes);
+    return new_buffer(data, bytes, false, buffer);
 }
 
 static void release_buffer(es_device *device, es_buffer *buffer)

@@ -91,6 +91,20 @@ typedef struct es_cpu_worker {
     es_attn_piece piece[2];
 } es_cpu_worker;
 
+/** Copies of weights, in pieces of memory that can lie in huge pages. */
+typedef struct es_own_piece {
+    unsigned char *data;
+    size_t bytes;
+} es_own_piece;
+typedef struct es_own_weights {
+    es_own_piece *piece;
+    int32_t pieces;
+    size_t used; /**< bytes of the last piece */
+} es_own_weights;
+/** A copy that lives as long as `own`, aligned to 64 bytes; NULL where there is no memory for it. */
+unsigned char *es_own_weights_place(es_own_weights *own, const void *host, size_t bytes);
+void es_own_weights_close(es_own_weights *own);
+
 typedef struct es_cpu {
     es_device base;
     es_device_options options;
@@ -98,6 +112,7 @@ typedef struct es_cpu {
     es_kernels kernels, reference;
     es_cpu_worker *worker;     /**< [threads] */
     void *arena;               /**< what all workspaces are cut from */
+    es_own_weights own;        /**< with `copy_weights` */
 
     es_panel_room room;        /**< tokens that all workers encode together */
 

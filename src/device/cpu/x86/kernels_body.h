@@ -298,40 +298,80 @@ static void attn_merge(float *m, float *l, float *o, float m2, float l2, const f
         v_put(o, i, n, v_fma(v_set(b), v_at(o2, i, n), v_mul(v_set(a), v_at(o, i, n))));
 }
 
+/* One row, its state worked on where it is. */
+INLINE void delta_row(const es_delta_tile *tile, int32_t t, int32_t column, const int C)
+{
+    const float *q = tile->q + t * tile->x_stride, *k = tile->k + t * tile->x_stride;
+    const float *v = tile->v + t * tile->x_stride + column;
+    const v16 decay = v_set(tile->gates[t * tile->gate_stride]), beta = v_set(tile->gates[t * tile->gate_stride + 1]);
+    v16 predicted[4], delta[4], out[4];
+    for (int c = 0; c < C; c++) predicted[c] = out[c] = v_set(0.0f);
+    for (int32_t i = 0; i < tile->key_dim; i++)
+        for (int c = 0; c < C; c++)
+            predicted[c] = v_fma(v_mul(decay, v_load(tile->state + i * tile->state_stride + column + c * ES_LANES)), v_set(k[i]), predicted[c]);
+    for (int c = 0; c < C; c++) delta[c] = v_mul(beta, v_sub(v_load(v + c * ES_LANES), predicted[c]));
+    for (int32_t i = 0; i < tile->key_dim; i++)
+        for (int c = 0; c < C; c++) {
+            float *cell = tile->state + i * tile->state_stride + column + c * ES_LANES;
+            const v16 now = v_fma(v_set(k[i]), delta[c], v_mul(decay, v_load(cell)));
+            v_store(cell, now);
+            out[c] = v_fma(now, v_set(q[i]), out[c]);
+        }
+    for (int c = 0; c < C; c++) v_store(tile->out + t * tile->out_stride + column + c * ES_LANES, out[c]);
+}
+
+/* Row t's second half, and the next row's first half in the same pass: `scratch` holds the state that t's decay has been applied to
+ * and is left with the next row's applied, whose prediction comes with it. The last row leaves its state in the tile. */
+INLINE void delta_step(const es_delta_tile *tile, int32_t t, int32_t column, float *scratch, v16 *predicted, const bool last, const int C)
+{
+    const float *q = tile->q + t * tile->x_stride, *k = tile->k + t * tile->x_stride;
+    const float *v = tile->v + t * tile->x_stride + column, *gate = tile->gates + t * tile->gate_stride;
+    const float *next_k = last ? k : k + tile->x_stride;
+    const v16 beta = v_set(gate[1]), next_decay = last ? beta : v_set(gate[tile->gate_stride]);
+    v16 delta[4], out[4], next[4];
+    for (int c = 0; c < C; c++) {
+        delta[c] = v_mul(beta, v_sub(v_load(v + c * ES_LANES), predicted[c]));
+        out[c] = next[c] = v_set(0.0f);
+    }
+    for (int32_t i = 0; i < tile->key_dim; i++)
+        for (int c = 0; c < C; c++) {
+            float *cell = scratch + (i * C + c) * ES_LANES;
+            const v16 now = v_fma(v_set(k[i]), delta[c], v_load(cell));
+            out[c] = v_fma(now, v_set(q[i]), out[c]);
+            if (last) {
+                v_store(tile->state + i * tile->state_stride + column + c * ES_LANES, now);
+                continue;
+            }
+            const v16 decayed = v_mul(next_decay, now);
+            v_store(cell, decayed);
+            next[c] = v_fma(decayed, v_set(next_k[i]), next[c]);
+        }
+    for (int c = 0; c < C; c++) {
+        v_store(tile->out + t * tile->out_stride + column + c * ES_LANES, out[c]);
+        predicted[c] = next[c];
+    }
+}
+
 /* C vectors of columns, whose state stays in the first-level cache for all rows; each column walks the key channels in
- * order. `scratch` is [key_dim][C · 16]; for a row or two the copy is not worth it, and the state is worked on where it is. */
+ * order. `scratch` is [key_dim][C · 16]; for a row or two the copy is not worth it. */
 INLINE void delta_columns(const es_delta_tile *tile, int32_t column, float *scratch, const int C)
 {
-    const bool in_place = tile->rows <= 2 && !tile->fresh;
-    const int32_t dk = tile->key_dim;
-    const int64_t width = in_place ? tile->state_stride : C * ES_LANES;
-    float *s = in_place ? tile->state + column : scratch;
-    for (int32_t i = 0; i < dk && !in_place; i++)
-        for (int c = 0; c < C; c++)
-            v_store(s + i * width + c * ES_LANES,
-                    tile->fresh ? v_set(0.0f) : v_load(tile->state + i * tile->state_stride + column + c * ES_LANES));
-    for (int32_t t = 0; t < tile->rows; t++) {
-        const float *q = tile->q + t * tile->x_stride, *k = tile->k + t * tile->x_stride;
-        const float *v = tile->v + t * tile->x_stride + column;
-        const v16 decay = v_set(tile->gates[t * tile->gate_stride]), beta = v_set(tile->gates[t * tile->gate_stride + 1]);
-        v16 predicted[4], delta[4], out[4];
-        for (int c = 0; c < C; c++) predicted[c] = out[c] = v_set(0.0f);
-        for (int32_t i = 0; i < dk; i++)
-            for (int c = 0; c < C; c++)
-                predicted[c] = v_fma(v_mul(decay, v_load(s + i * width + c * ES_LANES)), v_set(k[i]), predicted[c]);
-        for (int c = 0; c < C; c++) delta[c] = v_mul(beta, v_sub(v_load(v + c * ES_LANES), predicted[c]));
-        for (int32_t i = 0; i < dk; i++)
-            for (int c = 0; c < C; c++) {
-                float *cell = s + i * width + c * ES_LANES;
-                const v16 now = v_fma(v_set(k[i]), delta[c], v_mul(decay, v_load(cell)));
-                v_store(cell, now);
-                out[c] = v_fma(now, v_set(q[i]), out[c]);
-            }
-        for (int c = 0; c < C; c++) v_store(tile->out + t * tile->out_stride + column + c * ES_LANES, out[c]);
+    if (tile->rows <= 2 && !tile->fresh) {
+        for (int32_t t = 0; t < tile->rows; t++) delta_row(tile, t, column, C);
+        return;
     }
-    for (int32_t i = 0; i < dk && !in_place; i++)
-        for (int c = 0; c < C; c++)
-            v_store(tile->state + i * tile->state_stride + column + c * ES_LANES, v_load(s + i * width + c * ES_LANES));
+    const v16 decay = v_set(tile->gates[0]);
+    v16 predicted[4];
+    for (int c = 0; c < C; c++) predicted[c] = v_set(0.0f);
+    for (int32_t i = 0; i < tile->key_dim; i++)
+        for (int c = 0; c < C; c++) {
+            const v16 before = tile->fresh ? v_set(0.0f) : v_load(tile->state + i * tile->state_stride + column + c * ES_LANES);
+            const v16 decayed = v_mul(decay, before);
+            v_store(scratch + (i * C + c) * ES_LANES, decayed);
+            predicted[c] = v_fma(decayed, v_set(tile->k[i]), predicted[c]);
+        }
+    for (int32_t t = 0; t + 1 < tile->rows; t++) delta_step(tile, t, column, scratch, predicted, false, C);
+    delta_step(tile, tile->rows - 1, column, scratch, predicted, true, C);
 }
 
 /* Columns come in whole vectors here; the reference takes other widths. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device/cpu/product.h"
+#include "device/cpu/x86/fetch.h"
 
 #define BARRIER() __asm__ volatile("" ::: "memory")
 #define MOST_PANELS 4 /* accumulator tiles; tile 4 and 5 hold weights, 6 and 7 tokens */
@@ -150,12 +151,11 @@ static void bf16_product(const es_bf16_rows *rows, const es_panel *panel, int32_
         BARRIER();                                                                 \
     } while (0)
 
-/* One panel. Integer tiles take turns: the tile unit works on a step while the vector unit adds the one before. `halves`
- * steps make a block; two of them lie `half` bytes apart. */
-static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows *rows, const es_panel *panel, const int halves,
-                                                             const bool offsets, float *out)
+/* One panel of n tokens. Integer tiles take turns: the tile unit works on a step while the vector unit adds the one before.
+ * `halves` steps make a block; two of them lie `half` bytes apart. */
+static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows *rows, const es_panel *panel, const int32_t n,
+                                                             const int halves, const bool offsets, float *out)
 {
-    const int32_t n = panel->tokens;
     const __mmask16 mask = (__mmask16)((1u << n) - 1);
     const int64_t w_stride = rows->row_stride, x_stride = 4 * n, x_step = 8 / halves * x_stride;
     const int8_t *x_at = panel->data;
@@ -181,10 +181,12 @@ static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows 
         TILE_STEP(0, 4, 6, 0);
         for (int64_t b = 0; b < blocks; b += 2) {
             if (b + 1 < blocks) TILE_STEP(1, 5, 7, b + 1);
+            if (rows->next) es_fetch_share(rows, b);
             __m512 x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + b * n);
             ADD_STEP(0, b);
             if (offsets) ADD_BLOCK_OFFSET(b);
             if (b + 1 == blocks) break;
+            if (rows->next) es_fetch_share(rows, b + 1);
             if (b + 2 < blocks) TILE_STEP(0, 4, 6, b + 2);
             x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + (b + 1) * n);
             ADD_STEP(1, b + 1);
@@ -197,6 +199,7 @@ static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows 
             const __m512 x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + b * n);
             TILE_STEP(0, 4, 6, 2 * b);
             TILE_STEP(1, 5, 7, 2 * b + 1);
+            if (rows->next) es_fetch_share(rows, b);
             ADD_STEP(0, 2 * b);
             ADD_STEP(1, 2 * b + 1);
             if (offsets) ADD_BLOCK_OFFSET(b);
@@ -206,22 +209,31 @@ static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows 
     put_transposed(tile, n, rows->rows, out);
 }
 
+static inline __attribute__((always_inline)) void int8_of(const es_int8_rows *rows, const es_panel *panel, const int32_t n, float *out)
+{
+    if (rows->halves == 2) int8_panel(rows, panel, n, 2, false, out);
+    else if (rows->offset) int8_panel(rows, panel, n, 1, true, out);
+    else int8_panel(rows, panel, n, 1, false, out);
+}
+
+/* Whole panels have code of their own: known strides save some one step in twenty. */
 static void int8_some(const es_int8_rows *rows, const es_panel *panel, float *out)
 {
-    if (rows->halves == 2) int8_panel(rows, panel, 2, false, out);
-    else if (rows->offset) int8_panel(rows, panel, 1, true, out);
-    else int8_panel(rows, panel, 1, false, out);
+    if (panel->tokens == ES_PANEL_TOKENS) int8_of(rows, panel, ES_PANEL_TOKENS, out);
+    else int8_of(rows, panel, panel->tokens, out);
 }
 
 /* One token alone is VNNI's: its products are exact too, and a tile would be a sixteenth full. */
 static void int8_product(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
     const int32_t whole = whole_panels(panel, panels), step = ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
+    es_int8_rows later = *rows;
+    later.next = NULL; /* fetched with the first panel */
     if (whole) configure_for(ES_PANEL_TOKENS, 16, 8 / rows->halves);
-    for (int32_t p = 0; p < whole; p++) int8_some(rows, panel + p, out + p * step);
+    for (int32_t p = 0; p < whole; p++) int8_some(p ? &later : rows, panel + p, out + p * step);
     if (whole < panels && panel[whole].tokens > 1) {
         configure_for(panel[whole].tokens, 16, 8 / rows->halves);
-        int8_some(rows, panel + whole, out + whole * step);
+        int8_some(whole ? &later : rows, panel + whole, out + whole * step);
     }
     if (panel[0].tokens > 1) _tile_release();
     if (panel[panels - 1].tokens == 1) es_product_int8_vnni(rows, &panel[whole], 1, out + whole * step);

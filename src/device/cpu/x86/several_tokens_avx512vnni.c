@@ -147,13 +147,6 @@ INLINE void int8_panel(const int8_group *g, const int halves, const bool offsets
     if (n - t >= 1) multiply_int8(g, n, t, 1, halves, offsets);
 }
 
-/* Fetches block b's share of the rows that come next: without, unpacking them waits for memory while nobody multiplies. */
-INLINE void fetch_share(const es_int8_rows *rows, int64_t b)
-{
-    const size_t blocks = (size_t)rows->blocks;
-    es_fetch(rows->next, rows->next_bytes * (size_t)b / blocks, rows->next_bytes * (size_t)(b + 1) / blocks);
-}
-
 void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
@@ -165,7 +158,7 @@ void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int
             __m512i *w = turned + (b - from) * 8;
             turn((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, w);
             for (int j = 0; j < 8 && !rows->offset; j++) w[j] = _mm512_xor_si512(w[j], flip);
-            if (rows->next) fetch_share(rows, b);
+            if (rows->next) es_fetch_share(rows, b);
         }
         for (int32_t p = 0; p < panels; p++) {
             const int8_group g = {rows, &panel[p], turned, &start, from, to, out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS};
