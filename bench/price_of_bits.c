@@ -108,7 +108,7 @@ static void fold_range(const attention *a, int32_t head, int64_t from, int64_t t
             const int64_t next = ((at + ES_ATTN_TILE) / PAGE * a->shape.kv_heads + head) * PAGE + (at + ES_ATTN_TILE) % PAGE;
             if (at >= to) break;
             tile.k16[b] = k + place, tile.v16[b] = v + place;
-            tile.next_k16[b] = at + ES_ATTN_TILE < to ? k + next * dim : NULL;
+            tile.next_k[b] = at + ES_ATTN_TILE < to ? k + next * dim : NULL;
         }
         for (int32_t r = 0; r < group; r++) valid[r] = to - key < ES_ATTN_TILE ? (int32_t)(to - key) : ES_ATTN_TILE;
         a->kernels.attn_tile_bf16(&tile);

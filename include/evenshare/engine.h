@@ -46,8 +46,9 @@ typedef enum es_kv_type {
     ES_KV_F32,
     ES_KV_BF16,
     ES_KV_Q8_0, /**< 8 bits and a scale for each 32 channels of a token's head: half the memory of bf16. CPU only */
+    ES_KV_F16,  /**< IEEE binary16, attention in the order of f32. CPU only */
 } es_kv_type;
-/** Parse "auto", "f32", "bf16", "q8_0"; ES_INVALID names those that exist. */
+/** Parse "auto", "f32", "bf16", "f16", "q8_0"; ES_INVALID names those that exist. */
 es_status es_kv_type_parse(const char *name, es_kv_type *type);
 const char *es_kv_type_name(es_kv_type type);
 

@@ -23,6 +23,9 @@ static inline uint32_t es_float_bits(float value)
     return bits;
 }
 
+/** The largest number of IEEE binary16. */
+#define ES_HALF_MOST 65504.0f
+
 /** IEEE binary16 to float: exact, subnormals included. */
 static inline float es_half_to_float(uint16_t half)
 {

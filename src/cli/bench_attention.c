@@ -26,7 +26,7 @@ static const es_option own[] = {
     {"batch", 'b', ES_OPTION_INT, "N", offsetof(settings, batch), .fallback = "1", .min = 1, .max = 256, .help = "sequences"},
     {"heads", 0, ES_OPTION_TEXT, "Q/KV/D", offsetof(settings, heads), .fallback = "8/2/256",
      .help = "query heads, KV heads, channels of a head"},
-    {"kv-type", 0, ES_OPTION_CHOICE, "f32|bf16|q8_0", offsetof(settings, kv_type), .fallback = "bf16",
+    {"kv-type", 0, ES_OPTION_CHOICE, "f32|bf16|f16|q8_0", offsetof(settings, kv_type), .fallback = "bf16",
      .help = "how keys and values are kept, and so the arithmetic"},
     {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", offsetof(settings, attention), .fallback = "auto",
      .help = "who walks a long sequence"},

@@ -46,7 +46,7 @@ static const es_option rows[] = {
     {"device",                                                       0, ES_OPTION_CHOICE, "auto|cpu|cuda", FIELD(device), .fallback = "auto", .environment = "ES_DEVICE",
      .help = "where to compute"},
     {"numeric",                                                                  0, ES_OPTION_TEXT, "MODE", FIELD(numeric), .help = "auto, f32, bf16, bf16dp or int8 [auto]"},
-    {"kv-type", 0, ES_OPTION_CHOICE, "auto|f32|bf16|q8_0", FIELD(kv_type), .fallback = "auto", .help = "how keys and values are kept"},
+    {"kv-type", 0, ES_OPTION_CHOICE, "auto|f32|bf16|f16|q8_0", FIELD(kv_type), .fallback = "auto", .help = "how keys and values are kept"},
     {0}
 };
 #undef FIELD

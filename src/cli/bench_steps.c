@@ -36,7 +36,7 @@ typedef struct settings {
          .help = "random weights in a published shape instead of a model (bench make-model lists them); a GPU makes its own"}, \
         {"type", 0, ES_OPTION_TEXT, "TYPE", offsetof(settings, type), .fallback = "q8_0", .help = "of its matrices"},       \
         {"numeric", 0, ES_OPTION_TEXT, "MODE", offsetof(settings, numeric), .help = "auto, f32, bf16, bf16dp or int8 [auto]"},      \
-        {"kv-type", 0, ES_OPTION_CHOICE, "auto|f32|bf16|q8_0", offsetof(settings, kv_type), .fallback = "auto",              \
+        {"kv-type", 0, ES_OPTION_CHOICE, "auto|f32|bf16|f16|q8_0", offsetof(settings, kv_type), .fallback = "auto",              \
          .help = "how keys and values are kept"},                                                                           \
         {"attention", 0, ES_OPTION_CHOICE, "auto|v1|v2", offsetof(settings, attention), .fallback = "auto",                 \
          .help = "who walks a long sequence"},                                                                              \

@@ -35,6 +35,8 @@ static const struct {
     {"delta_scan",     450, 260},
     {"attn_tile_bf16", 2,   1  },
     {"attn_tile_q8",   120, 50 },
+    {"attn_tile_f16",  110, 65 },
+    {"encode_f16",     30,  20 },
     {"products",       2,   1  },
     {"product_bf16dp", 2,   1  },
 };

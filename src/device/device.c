@@ -92,26 +92,36 @@ es_kv_type es_kv_type_resolve(es_kv_type asked, es_numeric numeric)
     return numeric == ES_NUMERIC_F32 ? ES_KV_F32 : ES_KV_BF16;
 }
 
+es_dtype es_kv_dtype(es_kv_type type)
+{
+    switch (type) {
+    case ES_KV_F32: return ES_F32;
+    case ES_KV_F16: return ES_F16;
+    case ES_KV_Q8_0: return ES_Q8_0;
+    default: return ES_BF16;
+    }
+}
+
 size_t es_kv_page_bytes(const es_attn_shape *shape, es_kv_type type)
 {
     const int64_t elements = (int64_t)shape->kv_heads * shape->page * shape->head_dim;
-    return (size_t)es_dtype_bytes(type == ES_KV_Q8_0 ? ES_Q8_0 : type == ES_KV_F32 ? ES_F32 : ES_BF16, elements);
+    return (size_t)es_dtype_bytes(es_kv_dtype(type), elements);
 }
 
 es_status es_kv_type_parse(const char *name, es_kv_type *type)
 {
-    for (es_kv_type t = ES_KV_AUTO; t <= ES_KV_Q8_0; t++)
+    for (es_kv_type t = ES_KV_AUTO; t <= ES_KV_F16; t++)
         if (strcmp(name, es_kv_type_name(t)) == 0) {
             *type = t;
             return ES_OK;
         }
-    return es_fail(ES_INVALID, "keys and values of type \"%s\" do not exist; auto, f32, bf16 and q8_0 do", name);
+    return es_fail(ES_INVALID, "keys and values of type \"%s\" do not exist; auto, f32, bf16, f16 and q8_0 do", name);
 }
 
 const char *es_kv_type_name(es_kv_type type)
 {
-    static const char *const names[] = {"auto", "f32", "bf16", "q8_0"};
-    return type >= ES_KV_AUTO && type <= ES_KV_Q8_0 ? names[type] : "unknown";
+    static const char *const names[] = {"auto", "f32", "bf16", "q8_0", "f16"};
+    return type >= ES_KV_AUTO && type <= ES_KV_F16 ? names[type] : "unknown";
 }
 
 es_status es_numeric_parse(const char *name, es_numeric *numeric)

@@ -102,6 +102,8 @@ es_status es_device_submit(es_device *device, const es_program *program, const e
 
 /** The type of keys and values that `asked` means in a numeric mode; all but ES_KV_AUTO are themselves. */
 es_kv_type es_kv_type_resolve(es_kv_type asked, es_numeric numeric);
+/** What a resolved type of keys and values is made of. */
+es_dtype es_kv_dtype(es_kv_type type);
 /** Bytes of one page of one layer's keys (and as many of its values), of a resolved type. */
 size_t es_kv_page_bytes(const es_attn_shape *shape, es_kv_type type);
 

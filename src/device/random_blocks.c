@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "device/device.h"
 
 /* SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): an odd step, then a mixing function. */
 uint64_t es_bits_next(es_bits *bits)
@@ -113,7 +114,7 @@ void es_random_blocks(es_bits *bits, es_dtype type, int64_t blocks, float spread
 void es_random_kv(es_bits *bits, es_kv_type type, size_t bytes, float spread, unsigned char *out)
 {
     if (type != ES_KV_Q8_0) {
-        const es_dtype stored = type == ES_KV_F32 ? ES_F32 : ES_BF16;
+        const es_dtype stored = es_kv_dtype(type);
         es_random_blocks(bits, stored, (int64_t)bytes / es_dtype_get_info(stored)->block_bytes, spread, out);
         return;
     }

@@ -88,13 +88,13 @@ def check_llamacpp(model):
     assert answer["usage"]["completion_tokens"] >= 1
 
 
-for kv_type in ["f32", "bf16", "q8_0"]:
+for kv_type in ["f32", "bf16", "f16", "q8_0"]:
     answer = run("bench", "attention", "--heads", "4/2/64", "--batch", "2", "--depth", "1,300", "--kv-type", kv_type, "--runs", "2",
                  "--threads", "2", "--json")
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)["rows"]
     assert [row["depth"] for row in rows] == [1, 300] and all(row["tokens_per_second"] > 0 for row in rows)
-    assert rows[1]["bytes"] == 300 * 2 * 2 * 2 * 64 * {"f32": 4, "bf16": 2, "q8_0": 34 / 32}[kv_type]
+    assert rows[1]["bytes"] == 300 * 2 * 2 * 2 * 64 * {"f32": 4, "bf16": 2, "f16": 2, "q8_0": 34 / 32}[kv_type]
 for heads in ["5/2/64", "0/0/0", "4/2", "4/2/64/1", "x"]:
     assert run("bench", "attention", "--heads", heads).returncode == 2
 

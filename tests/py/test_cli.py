@@ -83,7 +83,7 @@ class Words(unittest.TestCase):
                  (["run", "--temp"], "needs a value"), (["run", "--temp", "hot"], "not a number"),
                  (["run", "-n", "1", "-n", "2"], "twice"), (["run", "a", "b"], "too many"),
                  (["run", "--page", "48", "-p", "x"], "power of two"), (["run", "-p", "a", "-f", "b"], "both"),
-                 (["run", "--numeric", "f31", "-p", "x"], "f32"), (["run", "--kv-type", "q9", "-p", "x"], "q8_0"),
+                 (["run", "--numeric", "f31", "-p", "x"], "f32"), (["run", "--kv-type", "q9", "-p", "x"], "f16|q8_0"),
                  (["run", "--device", "gpu", "-p", "x"], "cuda"),
                  (["score"], "--text"), (["score", "--ids", "a", "--text", "b"], "--ids"),
                  (["score", "--ids", "x", "--last", "3"], "--logits"), (["help", "scoer"], "score")]

@@ -43,8 +43,9 @@ static const char *set_of[8]; /* those that this machine has; the first is the b
 static int sets;
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
-enum { TYPES = ES_Q6_K + 1, MODES = 4, KV_TYPES = 2 }; /* keys and values: the mode's own, q8_0 */
-static int modes = MODES; /* a GPU (ES_DEVICE=cuda) has no int8, bf16dp or q8_0, and one instruction set: its own */
+enum { TYPES = ES_Q6_K + 1, MODES = 4, KV_TYPES = 3 };
+static const es_kv_type kv_of[KV_TYPES] = {ES_KV_AUTO, ES_KV_Q8_0, ES_KV_F16}; /* the first is the mode's own */
+static int modes = MODES; /* a GPU (ES_DEVICE=cuda) has no int8, bf16dp, q8_0 or f16 cache, and one instruction set: its own */
 static int kv_types = KV_TYPES;
 #define GPU_SET "gpu"
 
@@ -197,10 +198,10 @@ static const subject *subject_of(int family, int type)
 
 static void describe(const int *row, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s, %s, mode %s, %s; %s, %d threads, chunk %d, %d others, %s, page %d, %s, %s", es_retyped_families[row[FAMILY]],
+    snprintf(text, bytes, "%s, %s, mode %s, keys and values %s; %s, %d threads, chunk %d, %d others, %s, page %d, %s, %s", es_retyped_families[row[FAMILY]],
              es_dtype_get_info((es_dtype)row[WEIGHTS])->name, es_numeric_name((es_numeric)(ES_NUMERIC_F32 + row[MODE])),
-             row[KV] ? "q8_0 keys and values" : "its own keys and values", set_of[row[SET]], threads_of[row[THREADS]], chunk_of[row[CHUNK]], company_of[row[COMPANY]],
-             attention_of[row[ATTENTION]], page_of[row[PAGE]], cache_of[row[CACHE]], place_of[row[PLACE]]);
+             es_kv_type_name(kv_of[row[KV]]), set_of[row[SET]], threads_of[row[THREADS]], chunk_of[row[CHUNK]],
+             company_of[row[COMPANY]], attention_of[row[ATTENTION]], page_of[row[PAGE]], cache_of[row[CACHE]], place_of[row[PLACE]]);
 }
 
 /* `pages`: no more than these, for two sequences; 0: what everybody may need. */
@@ -211,7 +212,7 @@ static es_engine *engine_with(const int *row, int64_t pages)
         /* What goes on in the middle of a cached page copies it: that page is there besides those of the sequence. */
         .context = context_of_all() + (row[CACHE] ? page_of[row[PAGE]] : 0),
         .chunk = chunk_of[row[CHUNK]], .page = page_of[row[PAGE]], .no_cache = row[CACHE] == 0, .step_budget = -1,
-        .numeric = (es_numeric)(ES_NUMERIC_F32 + row[MODE]), .kv_type = row[KV] ? ES_KV_Q8_0 : ES_KV_AUTO,
+        .numeric = (es_numeric)(ES_NUMERIC_F32 + row[MODE]), .kv_type = kv_of[row[KV]],
         .attention = (es_attention)row[ATTENTION],
     };
     if (pages) {
@@ -447,7 +448,7 @@ static void one_hash_for_every_plan(void **state)
                 if (how != PAIRS)
                     print_message("%-12s %-5s %-4s %-4s %5d tokens and %d more: %016" PRIx64 "\n", es_retyped_families[f],
                                   es_dtype_get_info((es_dtype)t)->name,
-                                  es_numeric_name((es_numeric)(ES_NUMERIC_F32 + m / KV_TYPES)), m % KV_TYPES ? "q8_0" : "own",
+                                  es_numeric_name((es_numeric)(ES_NUMERIC_F32 + m / KV_TYPES)), es_kv_type_name(kv_of[m % KV_TYPES]),
                                   (int)b->rows, ANSWER, hash);
             }
     static const char *const what[] = {"every pair of values", "every triple of values", "the product, or a part of it"};

@@ -82,15 +82,21 @@ static void is_private(int at, const char *name)
 static void after_a_restart_the_prompt_is_there(void **state)
 {
     (void)state;
-    static const char *const families[] = {"qwen3_5", "llama"};
-    for (int f = 0; f < 2; f++) {
-        es_model *model = es_oracle_model(families[f]);
-        es_tensor_set *set = es_oracle_open(families[f], "reference");
+    static const struct {
+        const char *family;
+        es_kv_type kv_type;
+    } models[] = {{"qwen3_5", ES_KV_AUTO}, {"llama", ES_KV_AUTO}, {"llama", ES_KV_F16}};
+    for (int f = 0; f < 3; f++) {
+        es_model *model = es_oracle_model(models[f].family);
+        es_tensor_set *set = es_oracle_open(models[f].family, "reference");
         const int32_t *ids = es_oracle_get(set, 4096).ids;
-        es_engine *cold = es_oracle_engine(model, options_with(NULL));
+        es_engine_options options = options_with(NULL);
+        options.kv_type = models[f].kv_type;
+        es_engine *cold = es_oracle_engine(model, options);
         const reply truth = ask(cold, ids, PROMPT), other = ask(cold, ids + 1000, 100);
         es_engine_close(cold);
-        es_engine *first = es_oracle_engine(model, options_with(folder));
+        options.cache_dir = folder;
+        es_engine *first = es_oracle_engine(model, options);
         const reply before = ask(first, ids, PROMPT);
         ask(first, ids + 1000, 100);
         es_engine_close(first);
@@ -98,7 +104,7 @@ static void after_a_restart_the_prompt_is_there(void **state)
         assert_true(files(is_private) >= PROMPT / 16 + 100 / 16);
         /* Twice: what was read must be kept, too. */
         for (int round = 0; round < 2; round++) {
-            es_engine *again = es_oracle_engine(model, options_with(folder));
+            es_engine *again = es_oracle_engine(model, options);
             const reply after = ask(again, ids, PROMPT), second = ask(again, ids + 1000, 100);
             es_engine_close(again);
             assert_same(&after, &truth);
@@ -151,6 +157,10 @@ static void damaged_or_foreign_files_are_a_miss(void **state)
     es_engine_close(es_oracle_engine(model, options));
     options.numeric = ES_NUMERIC_BF16;
     es_engine *engine = es_oracle_engine(model, options);
+    assert_int_equal(ask(engine, ids, PROMPT).cached, 0);
+    es_engine_close(engine);
+    options.kv_type = ES_KV_F16; /* a page of them is as large */
+    engine = es_oracle_engine(model, options);
     assert_int_equal(ask(engine, ids, PROMPT).cached, 0);
     es_engine_close(engine);
     options.numeric = ES_NUMERIC_F32;

@@ -2,19 +2,33 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "device/cpu/check_case.h"
 
 enum { MOST_ROWS = 64, MOST_TILES = 3, LANES = 16 };
 
 /* A fold over some tiles of keys, one after the other. */
 typedef struct tiles_arguments {
+    bool half; /* keys and values are binary16 */
     int32_t rows, dim, tiles;
     const float *q[MOST_ROWS];
     int32_t valid[MOST_TILES][MOST_ROWS];
-    const float *k[MOST_TILES][ES_ATTN_TILE_BLOCKS], *v[MOST_TILES][ES_ATTN_TILE_BLOCKS];
+    const void *k[MOST_TILES][ES_ATTN_TILE_BLOCKS], *v[MOST_TILES][ES_ATTN_TILE_BLOCKS];
     float *p;
     const es_case_output *m, *l, *o;
 } tiles_arguments;
+
+/* A tile of keys to fold, of either type. */
+static void fold_tile(const es_kernels *kernels, const tiles_arguments *a, es_attn_tile *tile, const void *const *k,
+                      const void *const *v, const void *const *next)
+{
+    for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) {
+        if (a->half) tile->k16[b] = k[b], tile->v16[b] = v[b];
+        else tile->k[b] = k[b], tile->v[b] = v[b];
+        tile->next_k[b] = next ? next[b] : NULL;
+    }
+    (a->half ? kernels->attn_tile_f16 : kernels->attn_tile)(tile);
+}
 
 static void run_tiles(const es_kernels *kernels, void *arguments, int side)
 {
@@ -22,9 +36,20 @@ static void run_tiles(const es_kernels *kernels, void *arguments, int side)
     for (int32_t t = 0; t < a->tiles; t++) {
         es_attn_tile tile = {.q = a->q, .valid = a->valid[t], .rows = a->rows, .head_dim = a->dim, .m = a->m->side[side],
                              .l = a->l->side[side], .o = a->o->side[side], .p = a->p};
-        for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) tile.k[b] = a->k[t][b], tile.v[b] = a->v[t][b];
-        kernels->attn_tile(&tile);
+        fold_tile(kernels, a, &tile, a->k[t], a->v[t], t + 1 < a->tiles ? a->k[t + 1] : NULL);
     }
+}
+
+/* Numbers as they are, or in binary16. Among special ones of those are any that are smaller than 2, subnormal ones too. */
+static const void *stored(es_case *c, bool as_half, const float *x, int64_t n, es_case_values values)
+{
+    if (!as_half) return x;
+    uint16_t *half = es_case_alloc(c, n * (int64_t)sizeof *half);
+    for (int64_t i = 0; half && i < n; i++) {
+        const bool any = values == ES_VALUES_SPECIAL && !isnan(x[i]) && es_case_draw(c, 4) == 0;
+        half[i] = any ? (uint16_t)(es_case_draw(c, 1 << 16) & 0xBFFF) : es_float_to_half(x[i]);
+    }
+    return half;
 }
 
 /* A tile's keys and values: NaN where no row sees them, absent where no row sees anything of a block. */
@@ -45,7 +70,8 @@ static void new_keys(es_case *c, tiles_arguments *a, int32_t t, es_case_values v
         /* Some scores far below the zeros of either sign that the others are flushed to: which zero is the maximum? */
         for (int j = 0; j < ES_ATTN_BLOCK && values == ES_VALUES_TINY; j++)
             if (es_case_draw(c, 4)) k[j] = a->q[0][0] > 0 ? -1e30f : 1e30f;
-        a->k[t][b] = k, a->v[t][b] = v;
+        a->k[t][b] = stored(c, a->half, k, (int64_t)a->dim * ES_ATTN_BLOCK, values);
+        a->v[t][b] = stored(c, a->half, v, (int64_t)a->dim * ES_ATTN_BLOCK, values);
     }
 }
 
@@ -61,9 +87,10 @@ static int32_t valid_of(es_case *c, int pattern, int32_t t, int32_t r)
     }
 }
 
-static tiles_arguments new_tiles(es_case *c, int32_t rows, int32_t dim, int32_t tiles, int pattern, es_case_values values)
+static tiles_arguments new_tiles(es_case *c, bool half, int32_t rows, int32_t dim, int32_t tiles, int pattern,
+                                 es_case_values values)
 {
-    tiles_arguments a = {.rows = rows, .dim = dim, .tiles = tiles};
+    tiles_arguments a = {.half = half, .rows = rows, .dim = dim, .tiles = tiles};
     float *q = es_case_input(c, (int64_t)rows * dim, values);
     for (int32_t r = 0; r < rows; r++) a.q[r] = q + (int64_t)r * dim;
     for (int32_t t = 0; t < tiles; t++) {
@@ -81,55 +108,85 @@ static tiles_arguments new_tiles(es_case *c, int32_t rows, int32_t dim, int32_t 
     return a;
 }
 
-void es_check_attn_tile(es_case *c, es_dtype type)
+static void check_tiles(es_case *c, bool half)
 {
-    (void)type;
     static const int32_t dims[] = {16, 32, 64, 80, 128, 256}, rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 64};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
             for (int pattern = 0; pattern < 5; pattern++) {
                 static const es_case_values kinds[] = {ES_VALUES_PLAIN, ES_VALUES_SPECIAL, ES_VALUES_PLAIN, ES_VALUES_TINY};
                 const es_case_values values = kinds[(d + r) % 4];
-                tiles_arguments a = new_tiles(c, rows[r], dims[d], 1 + es_case_draw(c, MOST_TILES), pattern, values);
+                tiles_arguments a = new_tiles(c, half, rows[r], dims[d], 1 + es_case_draw(c, MOST_TILES), pattern, values);
                 es_case_run(c, run_tiles, &a, "%d rows of %d channels, %d tiles, pattern %d", rows[r], dims[d], a.tiles,
                             pattern);
             }
-    tiles_arguments a = new_tiles(c, MOST_ROWS, 128, 1, 0, ES_VALUES_PLAIN);
+    tiles_arguments a = new_tiles(c, half, MOST_ROWS, 128, 1, 0, ES_VALUES_PLAIN);
     es_case_run_timed(c, run_tiles, &a, "64 rows of 128 channels, 64 keys", 0, 4.0 * MOST_ROWS * 128 * 64);
+}
+
+void es_check_attn_tile(es_case *c, es_dtype type)
+{
+    (void)type;
+    check_tiles(c, false);
+}
+
+void es_check_attn_tile_f16(es_case *c, es_dtype type)
+{
+    (void)type;
+    check_tiles(c, true);
 }
 
 /* One token over a long context: every key and value is read once, by the query heads of its KV head. */
 typedef struct context_arguments {
     tiles_arguments tile;
-    const float *keys, *values;
+    const unsigned char *keys, *values;
     int64_t length;
 } context_arguments;
 
 static void run_context(const es_kernels *kernels, void *arguments, int side)
 {
     const context_arguments *a = arguments;
-    const int64_t block = (int64_t)ES_ATTN_BLOCK * a->tile.dim;
+    const int64_t block = (int64_t)ES_ATTN_BLOCK * a->tile.dim * (a->tile.half ? 2 : 4);
     es_attn_tile tile = {.q = a->tile.q, .valid = a->tile.valid[0], .rows = a->tile.rows, .head_dim = a->tile.dim,
                          .m = a->tile.m->side[side], .l = a->tile.l->side[side], .o = a->tile.o->side[side], .p = a->tile.p};
     for (int64_t key = 0; key < a->length; key += ES_ATTN_TILE) {
+        const void *k[ES_ATTN_TILE_BLOCKS], *v[ES_ATTN_TILE_BLOCKS], *next[ES_ATTN_TILE_BLOCKS];
         for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) {
-            tile.k[b] = a->keys + (key / ES_ATTN_BLOCK + b) * block;
-            tile.v[b] = a->values + (key / ES_ATTN_BLOCK + b) * block;
+            k[b] = a->keys + (key / ES_ATTN_BLOCK + b) * block;
+            v[b] = a->values + (key / ES_ATTN_BLOCK + b) * block;
+            next[b] = key + ES_ATTN_TILE < a->length ? a->keys + (key / ES_ATTN_BLOCK + b + ES_ATTN_TILE_BLOCKS) * block : NULL;
         }
-        kernels->attn_tile(&tile);
+        fold_tile(kernels, &a->tile, &tile, k, v, next);
     }
+}
+
+static const void *new_context(es_case *c, bool half, int64_t numbers)
+{
+    const float *x = es_case_input(c, numbers, ES_VALUES_PLAIN);
+    return x ? stored(c, half, x, numbers, ES_VALUES_PLAIN) : NULL;
+}
+
+static void check_decode(es_case *c, bool half)
+{
+    enum { GROUP = 4, DIM = 128 };
+    const int64_t length = c->timed ? 32768 : 512;
+    context_arguments a = {.tile = new_tiles(c, half, GROUP, DIM, 1, 0, ES_VALUES_PLAIN), .length = length};
+    a.keys = new_context(c, half, length * DIM);
+    a.values = new_context(c, half, length * DIM);
+    es_case_run_timed(c, run_context, &a, "4 rows of 128 channels, 32768 keys", (half ? 4.0 : 8.0) * DIM * (double)length,
+                      4.0 * GROUP * DIM * (double)length);
 }
 
 void es_check_attn_decode(es_case *c, es_dtype type)
 {
     (void)type;
-    enum { GROUP = 4, DIM = 128 };
-    const int64_t length = c->timed ? 32768 : 512;
-    context_arguments a = {.tile = new_tiles(c, GROUP, DIM, 1, 0, ES_VALUES_PLAIN), .length = length};
-    a.keys = es_case_input(c, length * DIM, ES_VALUES_PLAIN);
-    a.values = es_case_input(c, length * DIM, ES_VALUES_PLAIN);
-    es_case_run_timed(c, run_context, &a, "4 rows of 128 channels, 32768 keys", 8.0 * DIM * (double)length,
-                      4.0 * GROUP * DIM * (double)length);
+    check_decode(c, false);
+}
+
+void es_check_attn_decode_f16(es_case *c, es_dtype type)
+{
+    (void)type;
+    check_decode(c, true);
 }
 
 typedef struct merge_arguments {

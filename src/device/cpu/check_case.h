@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "device/cpu/check.h"
 
-enum { ES_CASE_BLOCKS = 64, ES_CASE_OUTPUTS = 4, ES_CASE_GUARD = 32 };
+enum { ES_CASE_BLOCKS = 72, ES_CASE_OUTPUTS = 4, ES_CASE_GUARD = 32 };
 
 typedef enum es_case_values {
     ES_VALUES_PLAIN,   /* −2 to 2 */
@@ -80,6 +80,9 @@ void es_check_scale_gate(es_case *c, es_dtype type);
 void es_check_conv_silu(es_case *c, es_dtype type);
 void es_check_attn_tile(es_case *c, es_dtype type);
 void es_check_attn_decode(es_case *c, es_dtype type);
+void es_check_attn_tile_f16(es_case *c, es_dtype type);
+void es_check_attn_decode_f16(es_case *c, es_dtype type);
+void es_check_encode_f16(es_case *c, es_dtype type);
 void es_check_attn_merge(es_case *c, es_dtype type);
 void es_check_delta_scan(es_case *c, es_dtype type);
 void es_check_delta_step(es_case *c, es_dtype type);

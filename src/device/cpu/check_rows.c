@@ -1,4 +1,5 @@
 /* check_rows.c: the harness's rows for decoding, dot products, norms and element-wise kernels. */
+#include "base/half.h"
 #include "device/cpu/check_case.h"
 
 /* Lengths around every edge of a vector of 16, and some that models have. */
@@ -220,5 +221,39 @@ void es_check_conv_silu(es_case *c, es_dtype type)
         a.out = es_case_new_output(c, "out", a.n, NULL);
         if (i < LENGTHS) es_case_run(c, run_conv_silu, &a, "%d elements", a.n);
         else es_case_run_timed(c, run_conv_silu, &a, "4096 elements", 36.0 * a.n, 0);
+    }
+}
+
+/* A float where roundings to binary16 part: anything at all; about halfway between two neighbours, subnormal ones too; about the
+ * largest, which more is cut down to. */
+static float draw_for_half(es_case *c)
+{
+    const uint32_t bits = (uint32_t)es_case_draw(c, 1 << 16) << 16 | (uint32_t)es_case_draw(c, 1 << 16);
+    if (bits % 3 == 0) return es_float_from_bits(bits);
+    if (bits % 3 == 1) return (bits & 0x80000000 ? -1.0f : 1.0f) * es_float_from_bits(0x477FD000 + (bits >> 8 & 0x3FFF));
+    const uint16_t half = (uint16_t)(bits >> 8 & 0xFFFF);
+    if ((half & 0x7C00) == 0x7C00) return es_half_to_float(half); /* infinite, or NaN */
+    const float middle = 0.5f * (es_half_to_float(half) + es_half_to_float((uint16_t)(half + 1)));
+    return es_float_from_bits(es_float_bits(middle) + (uint32_t)es_case_draw(c, 3) - 1);
+}
+
+static void run_encode_f16(const es_kernels *kernels, void *arguments, int side)
+{
+    const row_arguments *a = arguments;
+    kernels->encode_f16(a->in[0], (uint16_t *)(void *)a->out->side[side], a->n);
+}
+
+void es_check_encode_f16(es_case *c, es_dtype type)
+{
+    (void)type;
+    for (int i = 0; i <= LENGTHS; i++) {
+        row_arguments a = {.n = i < LENGTHS ? lengths[i] : TIMED_LENGTH};
+        float *x = es_case_input(c, a.n, ES_VALUES_SPECIAL);
+        for (int32_t k = 0; x && k < a.n && i < LENGTHS; k++)
+            if (es_case_draw(c, 4)) x[k] = draw_for_half(c);
+        a.in[0] = x;
+        a.out = es_case_new_output(c, "out", (a.n + 1) / 2, NULL);
+        if (i < LENGTHS) es_case_run(c, run_encode_f16, &a, "%d elements", a.n);
+        else es_case_run_timed(c, run_encode_f16, &a, "4096 elements", 6.0 * a.n, 0);
     }
 }

@@ -373,6 +373,7 @@ es_status es_device_open_cpu(const es_device_options *options, es_device **devic
     es_kernels_reference(&cpu->reference);
     if (options->attn.head_dim % 16 != 0) {
         cpu->kernels.attn_tile = cpu->reference.attn_tile;
+        cpu->kernels.attn_tile_f16 = cpu->reference.attn_tile_f16;
         cpu->kernels.attn_tile_bf16 = cpu->reference.attn_tile_bf16;
     }
     es_status status = es_pool_open(options->threads, &cpu->pool);

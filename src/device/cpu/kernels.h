@@ -48,13 +48,13 @@ typedef struct es_attn_tile {
     int32_t rows, head_dim;
     const float *k[ES_ATTN_TILE_BLOCKS]; /**< blocks [head_dim][16]; read only where some row's `valid` reaches */
     const float *v[ES_ATTN_TILE_BLOCKS]; /**< blocks [16][head_dim] */
-    const uint16_t *k16[ES_ATTN_TILE_BLOCKS]; /**< the same as bfloat16: blocks [head_dim / 2][16][2] */
-    const uint16_t *v16[ES_ATTN_TILE_BLOCKS]; /**< blocks [8][head_dim][2] */
+    const uint16_t *k16[ES_ATTN_TILE_BLOCKS]; /**< bfloat16, [head_dim / 2][16][2]; or binary16, [head_dim][16] */
+    const uint16_t *v16[ES_ATTN_TILE_BLOCKS]; /**< bfloat16, [8][head_dim][2]; or binary16, [16][head_dim] */
     float *m;                            /**< [rows] running maximum, −inf at first */
     float *l;                            /**< [rows][16] running sums of exponentials, key j in lane j mod 16 */
     float *o;                            /**< [rows][head_dim] running output */
     float *p;                            /**< [rows][64] scratch */
-    const uint16_t *next_k16[ES_ATTN_TILE_BLOCKS]; /**< the blocks that come after these, worth fetching early; or NULL */
+    const void *next_k[ES_ATTN_TILE_BLOCKS]; /**< the blocks that come after these, worth fetching early; or NULL */
 } es_attn_tile;
 
 /** Channels of a head that share a scale where keys and values are q8_0, and bytes of a block of sixteen keys (or values). */
@@ -133,6 +133,13 @@ typedef struct es_kernels {
                       float *out, int32_t n);
 
     void (*attn_tile)(const es_attn_tile *tile);
+
+    /** The same over keys and values in binary16 (k16, v16), each widened to float32, which is exact: the same steps. */
+    void (*attn_tile_f16)(const es_attn_tile *tile);
+
+    /** out = x in binary16, to nearest, ties to even. What is past ±65,504, the largest number, is that, infinity too: an
+     *  infinite value would turn a whole sequence's outputs to NaN. A NaN stays one. */
+    void (*encode_f16)(const float *x, uint16_t *out, int32_t n);
 
     /** The same over bfloat16 keys and values (k16, v16), q already rounded to bfloat16. Sums run as AMX tiles do: per 32
      *  channels (or keys) an even and an odd chain from zero, then c = c + (e + o); p = e^(s − m) is rounded to bfloat16. */

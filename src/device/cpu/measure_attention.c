@@ -37,6 +37,7 @@ static void measure_kernels(ground *g)
         switch (g->cpu->options.kv_type) {
         case ES_KV_Q8_0: kernels->attn_tile_q8(&g->tile_q8); break;
         case ES_KV_BF16: kernels->attn_tile_bf16(t); break;
+        case ES_KV_F16: kernels->attn_tile_f16(t); break;
         default: kernels->attn_tile(t); break;
         }
         g->fold = fmin(g->fold, seconds_since(&clock, start));

@@ -149,9 +149,13 @@ static void fold_tile(const fold *f, const tile_places *places, const es_attn_no
     for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) {
         tile.k[b] = (const float *)(const void *)places->k[b], tile.v[b] = (const float *)(const void *)places->v[b];
         tile.k16[b] = (const uint16_t *)(const void *)places->k[b], tile.v16[b] = (const uint16_t *)(const void *)places->v[b];
-        tile.next_k16[b] = (const uint16_t *)(const void *)places->next_k[b];
+        tile.next_k[b] = places->next_k[b];
     }
-    (f->cpu->options.kv_type == ES_KV_BF16 ? kernels->attn_tile_bf16 : kernels->attn_tile)(&tile);
+    switch (f->cpu->options.kv_type) {
+    case ES_KV_BF16: kernels->attn_tile_bf16(&tile); break;
+    case ES_KV_F16: kernels->attn_tile_f16(&tile); break;
+    default: kernels->attn_tile(&tile); break;
+    }
 }
 
 /* The leaf: folds the keys of one partition, tile by tile, into (m, l, o). */

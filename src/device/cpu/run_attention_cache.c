@@ -1,8 +1,9 @@
 /* run_attention_cache.c: what attention finds in the paged cache: queries, keys and values are normed, turned by their positions
  * and written in the form that the kernels read.
  *
- * A page holds, for each KV head, blocks of sixteen tokens. A block of keys is [head_dim][16] float32, [head_dim / 2][16][2]
- * bfloat16, or as es_attn_tile_q8 says; one of values [16][head_dim] float32, [8][head_dim][2] bfloat16, or as there. */
+ * A page holds, for each KV head, blocks of sixteen tokens. A block of keys is [head_dim][16] float32 or binary16,
+ * [head_dim / 2][16][2] bfloat16, or as es_attn_tile_q8 says; one of values [16][head_dim] float32 or binary16, [8][head_dim][2]
+ * bfloat16, or as there. */
 #include "device/cpu/cpu.h"
 #include "base/half.h"
 #include "device/cpu/math.h"
@@ -38,12 +39,21 @@ static void write_bf16(const float *k, const float *v, int32_t dim, int64_t lane
     }
 }
 
+static void write_f16(const es_cpu *cpu, const float *k, const float *v, int32_t dim, int64_t lane, uint16_t *keys,
+                      uint16_t *values)
+{
+    uint16_t row[ES_ATTN_MOST_HEAD_DIM];
+    cpu->kernels.encode_f16(k, row, dim);
+    for (int32_t d = 0; d < dim; d++) keys[d * ES_ATTN_BLOCK + lane] = row[d];
+    cpu->kernels.encode_f16(v, values + lane * dim, dim);
+}
+
 /* A row in 8 bits: integers, and scales in binary16, which a row of sane numbers does not exceed. */
 static void encode_row(const es_cpu *cpu, const float *x, int32_t dim, int8_t *q, uint16_t *half)
 {
     float scale[ES_ATTN_MOST_HEAD_DIM / ES_ATTN_Q8_GROUP], sum[ES_ATTN_MOST_HEAD_DIM / ES_ATTN_Q8_GROUP];
     cpu->kernels.products.encode_int8(&x, 1, dim, q, scale, sum);
-    for (int32_t g = 0; g < dim / ES_ATTN_Q8_GROUP; g++) half[g] = es_float_to_half(scale[g] < 65504.0f ? scale[g] : 65504.0f);
+    for (int32_t g = 0; g < dim / ES_ATTN_Q8_GROUP; g++) half[g] = es_float_to_half(scale[g] < ES_HALF_MOST ? scale[g] : ES_HALF_MOST);
 }
 
 static void write_q8_0(const es_cpu *cpu, const float *k, const float *v, int32_t dim, int64_t lane, unsigned char *keys,
@@ -94,6 +104,7 @@ static void prepare_key_and_value(es_cpu *cpu, const es_op_attn_prepare *op, int
     unsigned char *values = op->v_cache.buffer->data + op->v_cache.offset + at;
     switch (cpu->options.kv_type) {
     case ES_KV_Q8_0: write_q8_0(cpu, turned, v, dim, lane, keys, values); break;
+    case ES_KV_F16: write_f16(cpu, turned, v, dim, lane, (uint16_t *)(void *)keys, (uint16_t *)(void *)values); break;
     case ES_KV_BF16: write_bf16(turned, v, dim, lane, (uint16_t *)(void *)keys, (uint16_t *)(void *)values); break;
     default: write_f32(turned, v, dim, lane, (float *)(void *)keys, (float *)(void *)values); break;
     }

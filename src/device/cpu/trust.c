@@ -12,7 +12,7 @@ static const struct {
     size_t offset, bytes;
 } entries[] = {ENTRY(dot), ENTRY(fold), ENTRY(rmsnorm), ENTRY(unit_length), ENTRY(gated_norm), ENTRY(swiglu), ENTRY(axpy),
                ENTRY(scale_gate), ENTRY(conv_silu), ENTRY(attn_tile), ENTRY(attn_tile_bf16), ENTRY(attn_tile_q8),
-               ENTRY(attn_merge), ENTRY(delta_scan), ENTRY(products), ENTRY(product_bf16dp)};
+               ENTRY(attn_tile_f16), ENTRY(encode_f16), ENTRY(attn_merge), ENTRY(delta_scan), ENTRY(products), ENTRY(product_bf16dp)};
 enum { ENTRIES = sizeof entries / sizeof *entries, TYPES = ES_DTYPES - 1 }; /* I32 is no weight */
 
 /* A table holds decoders, these entries, one flag and a name: a new entry must be added above. */
@@ -25,7 +25,8 @@ static const struct {
     bool typed;
 } also[] = {{"dot", "matvec", true}, {"dot", "matmul", true}, {"fold", "dot", false}, {"fold", "matvec", true},
             {"fold", "matmul", true}, {"attn_tile", "attn_decode", false},
-            {"attn_tile_q8", "attn_decode_q8", false}, {"delta_scan", "delta_step", false},
+            {"attn_tile_q8", "attn_decode_q8", false}, {"attn_tile_f16", "attn_decode_f16", false},
+            {"delta_scan", "delta_step", false},
             {"products", "product_bf16", false}, {"products", "product_int8", true}, {"products", "one_token", true}};
 enum { ALSO = sizeof also / sizeof *also };
 

@@ -1,6 +1,7 @@
 /* kernels_ref.c: the reference kernels of numeric mode f32. They define every bit; the vector kernels only repeat them.
  *
  * Each reads like its formula. They are always built, always tested, and always able to serve. */
+#include "base/half.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/math.h"
 
@@ -87,9 +88,37 @@ static void conv_silu_ref(const float *x0, const float *x1, const float *x2, con
     }
 }
 
+/* q·k_j, channels in order. */
+static float score_ref(const es_attn_tile *tile, const float *q, int32_t j, bool half)
+{
+    const int32_t block = j / ES_ATTN_BLOCK, inside = j % ES_ATTN_BLOCK;
+    float s = 0;
+    if (half) {
+        const uint16_t *k = tile->k16[block] + inside;
+        for (int32_t d = 0; d < tile->head_dim; d++) s = fmaf(q[d], es_half_to_float(k[d * ES_ATTN_BLOCK]), s);
+    } else {
+        const float *k = tile->k[block] + inside;
+        for (int32_t d = 0; d < tile->head_dim; d++) s = fmaf(q[d], k[d * ES_ATTN_BLOCK], s);
+    }
+    return s;
+}
+
+/* o ← o + p·v_j */
+static void add_value_ref(const es_attn_tile *tile, float p, int32_t j, float *o, bool half)
+{
+    const int32_t block = j / ES_ATTN_BLOCK, at = j % ES_ATTN_BLOCK * tile->head_dim;
+    if (half) {
+        const uint16_t *v = tile->v16[block] + at;
+        for (int32_t d = 0; d < tile->head_dim; d++) o[d] = fmaf(p, es_half_to_float(v[d]), o[d]);
+    } else {
+        const float *v = tile->v[block] + at;
+        for (int32_t d = 0; d < tile->head_dim; d++) o[d] = fmaf(p, v[d], o[d]);
+    }
+}
+
 /* s_j = q·k_j (channels in order); m' = max(m, max s); c = e^(m − m'); p_j = e^(s_j − m');
  * l ← c·l + p (lane j mod 16); o ← c·o + Σ p_j·v_j (keys in order). Keys past `valid` are not there. */
-static void attn_row_ref(const es_attn_tile *tile, int32_t row)
+static void attn_row_ref(const es_attn_tile *tile, int32_t row, bool half)
 {
     const int32_t dim = tile->head_dim, valid = tile->valid[row] < ES_ATTN_TILE ? tile->valid[row] : ES_ATTN_TILE;
     const float *q = tile->q[row];
@@ -97,11 +126,8 @@ static void attn_row_ref(const es_attn_tile *tile, int32_t row)
 
     float m = tile->m[row];
     for (int32_t j = 0; j < valid; j++) {
-        const float *k = tile->k[j / ES_ATTN_BLOCK] + j % ES_ATTN_BLOCK;
-        float s = 0;
-        for (int32_t d = 0; d < dim; d++) s = fmaf(q[d], k[d * ES_ATTN_BLOCK], s);
-        p[j] = s;
-        if (s > m) m = s;
+        p[j] = score_ref(tile, q, j, half);
+        if (p[j] > m) m = p[j];
     }
     m = m + 0.0f; /* a zero is +0: otherwise its sign would tell in which order equal scores were compared */
     const float correction = tile->m[row] == -INFINITY ? 0.0f : es_exp(tile->m[row] - m);
@@ -109,17 +135,28 @@ static void attn_row_ref(const es_attn_tile *tile, int32_t row)
     for (int i = 0; i < ES_LANES; i++) l[i] = l[i] * correction;
     for (int32_t d = 0; d < dim; d++) o[d] = o[d] * correction;
     for (int32_t j = 0; j < valid; j++) {
-        const float *v = tile->v[j / ES_ATTN_BLOCK] + (j % ES_ATTN_BLOCK) * dim;
         p[j] = es_exp(p[j] - m);
         l[j % ES_LANES] = l[j % ES_LANES] + p[j];
-        for (int32_t d = 0; d < dim; d++) o[d] = fmaf(p[j], v[d], o[d]);
+        add_value_ref(tile, p[j], j, o, half);
     }
 }
 
 static void attn_tile_ref(const es_attn_tile *tile)
 {
     for (int32_t row = 0; row < tile->rows; row++)
-        if (tile->valid[row] > 0) attn_row_ref(tile, row);
+        if (tile->valid[row] > 0) attn_row_ref(tile, row, false);
+}
+
+static void attn_tile_f16_ref(const es_attn_tile *tile)
+{
+    for (int32_t row = 0; row < tile->rows; row++)
+        if (tile->valid[row] > 0) attn_row_ref(tile, row, true);
+}
+
+static void encode_f16_ref(const float *x, uint16_t *out, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        out[i] = es_float_to_half(x[i] > ES_HALF_MOST ? ES_HALF_MOST : x[i] < -ES_HALF_MOST ? -ES_HALF_MOST : x[i]);
 }
 
 /* m = max(m1, m2); a = e^(m1 − m), b = e^(m2 − m); l = a·l1 + b·l2; o likewise. */
@@ -182,6 +219,8 @@ void es_kernels_reference(es_kernels *kernels)
         .scale_gate = scale_gate_ref,
         .conv_silu = conv_silu_ref,
         .attn_tile = attn_tile_ref,
+        .attn_tile_f16 = attn_tile_f16_ref,
+        .encode_f16 = encode_f16_ref,
         .attn_tile_bf16 = es_attn_tile_bf16_ref,
         .attn_tile_q8 = es_attn_tile_q8_ref,
         .attn_merge = attn_merge_ref,

@@ -87,7 +87,7 @@ INLINE void values(const es_attn_tile *tile, int32_t row, const float *correctio
         int32_t j = first;
         for (; j + 1 < end; j += 2) {
             const int64_t at = (j % ES_ATTN_BLOCK / 2 * dim + channel) * 2;
-            const uint16_t *v = tile->v16[j / ES_ATTN_BLOCK] + at, *next = tile->next_k16[j / ES_ATTN_BLOCK];
+            const uint16_t *v = tile->v16[j / ES_ATTN_BLOCK] + at, *next = tile->next_k[j / ES_ATTN_BLOCK];
             v16 ve[ATTN_BF16_WIDE], vo[ATTN_BF16_WIDE];
             for (int c = 0; c < C; c++) {
                 if (row == 0 && next) _mm_prefetch(next + at + c * 2 * ES_LANES, _MM_HINT_T1);

@@ -3,8 +3,10 @@
  * Included by kernels_avx2.c and kernels_avx512.c after their vector header, so that both instruction sets run the same
  * steps in the same order: the steps of ref/kernels_ref.c. What differs is how many accumulators a block keeps in registers,
  * which no sum can see: every output has its own accumulator from its first element to its last. */
+#include "base/half.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/math.h"
+#include "device/cpu/x86/attn_f32_body.h"
 #include "device/cpu/x86/exp_body.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -158,126 +160,18 @@ static void conv_silu(const float *x0, const float *x1, const float *x2, const f
     }
 }
 
-/* Scores of R rows against B blocks of 16 keys: one accumulator for each (row, block), channels in order. */
-INLINE void attn_scores(const es_attn_tile *tile, int32_t row, int32_t block, const int R, const int B)
+/* To binary16; what is past its largest number is that. A NaN is the second operand, which min and max then give. */
+static void encode_f16(const float *x, uint16_t *out, int32_t n)
 {
-    v16 sum[ATTN_BLOCK_ROWS][ES_ATTN_TILE_BLOCKS];
-    for (int r = 0; r < R; r++)
-        for (int b = 0; b < B; b++) sum[r][b] = v_set(0.0f);
-    for (int32_t d = 0; d < tile->head_dim; d++) {
-        v16 k[ES_ATTN_TILE_BLOCKS];
-        for (int b = 0; b < B; b++) k[b] = v_load(tile->k[block + b] + d * ES_ATTN_BLOCK);
-        for (int r = 0; r < R; r++) {
-            const v16 q = v_set(tile->q[row + r][d]);
-            for (int b = 0; b < B; b++) sum[r][b] = v_fma(q, k[b], sum[r][b]);
-        }
-    }
-    for (int r = 0; r < R; r++)
-        for (int b = 0; b < B; b++)
-            v_store(tile->p + (row + r) * ES_ATTN_TILE + (block + b) * ES_ATTN_BLOCK, sum[r][b]);
-}
-
-INLINE void attn_scores_rows(const es_attn_tile *tile, int32_t row, int32_t blocks, const int R)
-{
-    if (blocks == ES_ATTN_TILE_BLOCKS) {
-        attn_scores(tile, row, 0, R, ES_ATTN_TILE_BLOCKS);
-        return;
-    }
-    for (int32_t b = 0; b < blocks; b++) attn_scores(tile, row, b, R, 1);
-}
-
-/* Turns a row's scores into exponentials, and corrects m and l. Returns the factor that o has to be multiplied by. */
-INLINE float attn_softmax(const es_attn_tile *tile, int32_t row, int32_t valid)
-{
-    float *p = tile->p + row * ES_ATTN_TILE, *l = tile->l + row * ES_LANES;
-    const v16 lowest = v_set(-INFINITY);
-    v16 most = lowest;
-    for (int32_t j = 0; j < valid; j += ES_LANES) {
-        const v16 s = valid - j >= ES_LANES ? v_load(p + j) : v_keep_first(v_load(p + j), valid - j, lowest);
-        most = v_max(s, most);
-    }
-    /* The greatest of the lanes, none of which is NaN, in any order: a zero becomes +0, as in the reference. */
-    const float greatest = v_greatest(most);
-    const float m = (greatest > tile->m[row] ? greatest : tile->m[row]) + 0.0f;
-    const float correction = tile->m[row] == -INFINITY ? 0.0f : es_exp(tile->m[row] - m);
-    tile->m[row] = m;
-    v16 sum = v_mul(v_load(l), v_set(correction));
-    for (int32_t j = 0; j < valid; j += ES_LANES) {
-        v16 e = v_exp(v_sub(v_load(p + j), v_set(m)));
-        if (valid - j < ES_LANES) e = v_keep_first(e, valid - j, v_set(0.0f));
-        v_store(p + j, e);
-        sum = v_add(sum, e);
-    }
-    v_store(l, sum);
-    return correction;
-}
-
-/* o ← c·o + Σ p_j·v_j for R rows and D vectors of channels, keys in order from `first` to `last`. */
-INLINE void attn_values(const es_attn_tile *tile, int32_t row, const float *correction, int32_t channel, int32_t first,
-                        int32_t last, const int R, const int D)
-{
-    const int32_t dim = tile->head_dim;
-    v16 sum[ATTN_BLOCK_ROWS][4];
-    for (int r = 0; r < R; r++)
-        for (int d = 0; d < D; d++) {
-            sum[r][d] = v_load(tile->o + (int64_t)(row + r) * dim + channel + d * ES_LANES);
-            if (correction) sum[r][d] = v_mul(sum[r][d], v_set(correction[r]));
-        }
-    for (int32_t j = first; j < last; j++) {
-        const float *value = tile->v[j / ES_ATTN_BLOCK] + (j % ES_ATTN_BLOCK) * dim + channel;
-        v16 v[4];
-        for (int d = 0; d < D; d++) v[d] = v_load(value + d * ES_LANES);
-        for (int r = 0; r < R; r++) {
-            const v16 p = v_set(tile->p[(row + r) * ES_ATTN_TILE + j]);
-            for (int d = 0; d < D; d++) sum[r][d] = v_fma(p, v[d], sum[r][d]);
-        }
-    }
-    for (int r = 0; r < R; r++)
-        for (int d = 0; d < D; d++)
-            v_store(tile->o + (int64_t)(row + r) * dim + channel + d * ES_LANES, sum[r][d]);
-}
-
-INLINE void attn_values_rows(const es_attn_tile *tile, int32_t row, const float *correction, int32_t first, int32_t last,
-                             const int R)
-{
-    int32_t c = 0;
-    for (; c + 4 * ES_LANES <= tile->head_dim; c += 4 * ES_LANES) attn_values(tile, row, correction, c, first, last, R, 4);
-    for (; c < tile->head_dim; c += ES_LANES) attn_values(tile, row, correction, c, first, last, R, 1);
-}
-
-INLINE void attn_rows(const es_attn_tile *tile, int32_t row, const int R)
-{
-    float correction[ATTN_BLOCK_ROWS];
-    int32_t valid[ATTN_BLOCK_ROWS], most = 0, least = ES_ATTN_TILE;
-    for (int r = 0; r < R; r++) {
-        valid[r] = tile->valid[row + r] < ES_ATTN_TILE ? tile->valid[row + r] : ES_ATTN_TILE;
-        if (valid[r] > most) most = valid[r];
-        if (valid[r] < least) least = valid[r];
-    }
-    attn_scores_rows(tile, row, (most + ES_ATTN_BLOCK - 1) / ES_ATTN_BLOCK, R);
-    for (int r = 0; r < R; r++) correction[r] = attn_softmax(tile, row + r, valid[r]);
-    attn_values_rows(tile, row, correction, 0, least, R);
-    for (int r = 0; r < R; r++)
-        if (valid[r] > least) attn_values_rows(tile, row + r, NULL, least, valid[r], 1);
-}
-
-/* Channels come in whole vectors here; the reference takes other head sizes. A block of rows is taken together when each of
- * them sees a key, so that a row that sees none is left untouched. */
-static void attn_tile(const es_attn_tile *tile)
-{
-    for (int32_t row = 0, together; row < tile->rows; row += together) {
-        together = 0;
-        while (together < ATTN_BLOCK_ROWS && row + together < tile->rows && tile->valid[row + together] > 0) together++;
-        switch (together) {
-        case 0: together = 1; break; /* this one sees nothing */
-#if ATTN_BLOCK_ROWS > 1
-        case 2: attn_rows(tile, row, 2); break;
-        case 3: attn_rows(tile, row, 3); break;
-        case 4: attn_rows(tile, row, 4); break;
-        case 5: attn_rows(tile, row, 5); break;
-        case 6: attn_rows(tile, row, 6); break;
-#endif
-        default: attn_rows(tile, row, 1); break;
+    const v16 most = v_set(ES_HALF_MOST), least = v_set(-ES_HALF_MOST);
+    for (int32_t i = 0; i < n; i += ES_LANES) {
+        const v16 kept = v_max(least, v_min(most, v_at(x, i, n)));
+        if (n - i >= ES_LANES) {
+            v_store_half(out + i, kept);
+        } else {
+            uint16_t last[ES_LANES];
+            v_store_half(last, kept);
+            memcpy(out + i, last, (size_t)(n - i) * sizeof *out);
         }
     }
 }
@@ -396,6 +290,8 @@ INLINE void fill_in(es_kernels *kernels, const char *name, es_decode_fn (*decode
     kernels->scale_gate = scale_gate;
     kernels->conv_silu = conv_silu;
     kernels->attn_tile = attn_tile;
+    kernels->attn_tile_f16 = attn_tile_f16;
+    kernels->encode_f16 = encode_f16;
     kernels->attn_merge = attn_merge;
     kernels->delta_scan = delta_scan;
     kernels->instruction_set = name;

@@ -13,7 +13,8 @@ typedef struct v16 {
 #define DOT_MOST_ROWS 4
 #define DOT_MOST_TOKENS 2
 #define DOT_ROWS_FOR(tokens) ((tokens) == 1 ? 4 : 2)
-#define ATTN_BLOCK_ROWS 1
+#define ATTN_BLOCK_ROWS 6 /* or fewer */
+#define ATTN_WIDE_FOR(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1) /* blocks of keys, or vectors of channels */
 #define ATTN_BF16_ROWS 2
 #define ATTN_BF16_WIDE 1
 
@@ -45,6 +46,7 @@ static inline v16 v_fma(v16 x, v16 y, v16 z)
 }
 /* x where x > y, else y: a NaN in x is passed over, as in `if (s > m) m = s`. */
 static inline v16 v_max(v16 x, v16 y) { return (v16){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+static inline v16 v_min(v16 x, v16 y) { return (v16){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 static inline v16 v_keep_first(v16 x, int n, v16 rest)
 {
     return (v16){_mm256_blendv_ps(rest.a, x.a, _mm256_castsi256_ps(v_mask(n))),
@@ -103,6 +105,17 @@ static inline void v_load_pairs(const uint16_t *p, v16 *even, v16 *odd)
     const __m256i a = _mm256_loadu_si256((const __m256i *)p), b = _mm256_loadu_si256((const __m256i *)(p + 16));
     *even = (v16){v_even_half(a), v_even_half(b)};
     *odd = (v16){v_odd_half(a), v_odd_half(b)};
+}
+
+/* Sixteen binary16 to float32, exactly; and to them, ties to even. Subnormals of binary16 are kept either way. */
+static inline v16 v_load_half(const uint16_t *p)
+{
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+static inline void v_store_half(uint16_t *p, v16 x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
 }
 
 static inline __m256 v_round_bf16_half(__m256 x)

@@ -12,6 +12,7 @@ typedef __m512 v16;
 #define DOT_MOST_TOKENS 6
 #define DOT_ROWS_FOR(tokens) ((tokens) <= 3 ? 8 : 4)
 #define ATTN_BLOCK_ROWS 6 /* or fewer */
+#define ATTN_WIDE_FOR(rows) 4 /* blocks of keys, or vectors of channels */
 #define ATTN_BF16_ROWS 4
 #define ATTN_BF16_WIDE 2 /* blocks of keys, or vectors of channels */
 
@@ -27,6 +28,7 @@ static inline v16 v_div(v16 a, v16 b) { return _mm512_div_ps(a, b); }
 static inline v16 v_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
 /* a where a > b, else b: a NaN in a is passed over, as in `if (s > m) m = s`. */
 static inline v16 v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
+static inline v16 v_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
 static inline v16 v_keep_first(v16 a, int n, v16 rest) { return _mm512_mask_mov_ps(rest, (__mmask16)((1u << n) - 1), a); }
 
 /* The greatest lane; there is no NaN. */
@@ -77,6 +79,16 @@ static inline __attribute__((always_inline)) void v_load_pairs(const uint16_t *p
     const __m512i line = _mm512_loadu_si512(p);
     *even = _mm512_castsi512_ps(_mm512_slli_epi32(line, 16));
     *odd = _mm512_castsi512_ps(_mm512_and_si512(line, _mm512_set1_epi32((int)0xFFFF0000)));
+}
+
+/* Sixteen binary16 to float32, exactly; and to them, ties to even. Subnormals of binary16 are kept either way. */
+static inline __attribute__((always_inline)) v16 v_load_half(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline void v_store_half(uint16_t *p, v16 a)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
 /* To bfloat16 and back: ties to even. No NaN, or one that stays one. */
