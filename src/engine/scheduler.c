@@ -8,6 +8,9 @@
 #define OLDEST_SHARE 0.25 /* of the time and the rows left for prompts */
 #define FAR_MORE 4        /* times the work of another, done and to be done */
 #define LEARNING_RATE 0.3
+#define MEDIAN_STEP 1.03   /* by how much a step moves the median: a doubling takes 24 */
+#define DECODES 3          /* in a budget */
+#define MOST_OF_START 1.5
 
 static int64_t due(const es_job *job)
 {
@@ -161,4 +164,15 @@ void es_scheduler_learn(es_scheduler *s, const es_job *jobs, int32_t count, doub
     ratio = ratio > 3 ? 3 : ratio < 1.0 / 3 ? 1.0 / 3 : ratio;
     double *const value[3] = {&s->cost.base, &s->cost.row, &s->cost.depth};
     for (int i = 0; i < 3; i++) *value[i] *= 1 + LEARNING_RATE * (ratio - 1) * term[i] / predicted;
+}
+
+double es_decode_time_after(double usual, double took)
+{
+    return took > usual ? usual * MEDIAN_STEP : usual / MEDIAN_STEP;
+}
+
+double es_budget_of(double usual, double start, double least)
+{
+    const double budget = DECODES * usual, most = MOST_OF_START * start;
+    return budget > most ? most : budget < least ? least : budget;
 }

@@ -53,4 +53,12 @@ double es_scheduler_predict(const es_scheduler *scheduler, const es_job *jobs, i
 /** Correct the model by what a step took: each of its terms in proportion to its share of the prediction. */
 void es_scheduler_learn(es_scheduler *scheduler, const es_job *jobs, int32_t count, double seconds);
 
+/** The usual time of a decode step after one more took so long: their running median, in seconds. A step that the machine made
+ *  slow moves it no further than any other. */
+double es_decode_time_after(double usual, double took);
+
+/** The budget of three such steps, `least` at least, and at most half again what was measured at `start`, which is what people were
+ *  told. Seconds. */
+double es_budget_of(double usual, double start, double least);
+
 #endif

@@ -360,17 +360,11 @@ static int32_t plan_step(es_engine *engine, int64_t *prompt_rows, int64_t *again
     return rows;
 }
 
-/* A budget of three decode steps means steps as they are now: what was measured at start, on a busy machine perhaps, is only
- * its ceiling. Steps without a prompt tell; a slow one may have been the machine's doing, so they lower it sooner than they
- * raise it. */
+/* A budget of three decode steps means steps as they are now, and steps without a prompt tell. */
 static void follow_decode_time(es_engine *engine, double took)
 {
-    engine->decode_seconds += (took < engine->decode_seconds ? 0.3 : 0.05) * (took - engine->decode_seconds);
-    if (!engine->own_budget) return;
-    const double usual = 3 * engine->decode_seconds;
-    engine->scheduler.budget = usual > engine->info.step_budget ? engine->info.step_budget
-                             : usual < LEAST_BUDGET            ? LEAST_BUDGET
-                                                               : usual;
+    engine->decode_seconds = es_decode_time_after(engine->decode_seconds, took);
+    if (engine->own_budget) engine->scheduler.budget = es_budget_of(engine->decode_seconds, engine->info.step_budget, LEAST_BUDGET);
 }
 
 /* What is being computed, where a watcher sees it even if this step never ends. */

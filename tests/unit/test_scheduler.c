@@ -1,5 +1,6 @@
 /* The scheduler's promises, on a simulated clock: steps keep their budget, every decode gets its token, a short prompt does not
  * wait behind a long one, nobody starves; over random workloads and machines whose true cost it has to learn. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -219,6 +220,20 @@ static void without_a_budget_chunks_are_whole(void **state)
     assert_int_equal(jobs[0].rows, 256);
 }
 
+static void the_budget_follows_the_median_decode_step(void **state)
+{
+    (void)state;
+    double usual = 0.030;
+    /* 40 ms but for one step in five, which takes 200: neither the mean (72) nor the least. */
+    for (int i = 0; i < 500; i++) usual = es_decode_time_after(usual, es_random_unit(5, 0, (uint64_t)i, 0) < 0.2 ? 0.200 : 0.040);
+    assert_true(usual > 0.036 && usual < 0.046);
+    assert_true(fabs(es_budget_of(usual, 0.090, 0.020) - 3 * usual) < 1e-9);
+    assert_true(es_budget_of(0.040, 0.060, 0.020) == 1.5 * 0.060); /* not past half again what was announced */
+    assert_true(es_budget_of(0.001, 0.060, 0.020) == 0.020);
+    for (int i = 0; i < 100; i++) usual = es_decode_time_after(usual, 0.010);
+    assert_true(usual < 0.011);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +244,7 @@ int main(void)
         cmocka_unit_test(every_decode_gets_its_token),
         cmocka_unit_test(the_oldest_has_its_share_of_rows_too),
         cmocka_unit_test(without_a_budget_chunks_are_whole),
+        cmocka_unit_test(the_budget_follows_the_median_decode_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,6 +139,22 @@ static void bf16_product(const es_bf16_rows *rows, const es_panel *panel, int32_
 #define ADD_OFFSET(r) acc##r = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(offset[r]), x_scale), x_sum, acc##r);
 #define STORE_ROW(r) _mm512_store_ps(tile + (r) * ES_PANEL_TOKENS, acc##r);
 
+/* Up to eight tokens: two rows of sums fill one register, and half as many operations do, but for one that brings their scales
+ * together. */
+#define FEW 8
+#define EACH_PAIR(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
+#define TWO_ROWS(of, p) _mm512_mask_broadcastss_ps(_mm512_set1_ps((of)[2 * (p)]), 0xFF00, _mm_load_ss((of) + 2 * (p) + 1))
+#define ADD_PAIR(p)                                                                                    \
+    acc##p = _mm512_fmadd_ps(_mm512_mul_ps(TWO_ROWS(w_scale, p), x_scale),                             \
+                             _mm512_cvtepi32_ps(_mm512_load_si512(sums + (p) * 16)), acc##p);
+#define ADD_PAIR_OFFSET(p) acc##p = _mm512_fmadd_ps(_mm512_mul_ps(TWO_ROWS(offset, p), x_scale), x_sum, acc##p);
+
+/* A number of each token, in every lane that is the token's. */
+static inline __attribute__((always_inline)) __m512 per_token(const float *x, __mmask16 mask, const bool few)
+{
+    return few ? _mm512_broadcast_f32x8(_mm256_maskz_loadu_ps((__mmask8)mask, x)) : _mm512_maskz_loadu_ps(mask, x);
+}
+
 /* One step: 32 or 16 inputs of every row and token, multiplied into a tile of its own and stored. */
 #define TILE_STEP(c, w, x, step)                                                   \
     do {                                                                           \
@@ -147,33 +163,42 @@ static void bf16_product(const es_bf16_rows *rows, const es_panel *panel, int32_
         _tile_loadd(w, w_at + (step) * w_step, w_stride);                          \
         _tile_loadd(x, x_at + (step) * x_step, x_stride);                          \
         _tile_dpbssd(c, w, x);                                                     \
-        _tile_stored(c, ring[c], 64);                                              \
+        _tile_stored(c, ring[c], few ? FEW * 4 : 64);                              \
         BARRIER();                                                                 \
     } while (0)
 
 /* One panel of n tokens. Integer tiles take turns: the tile unit works on a step while the vector unit adds the one before.
  * `halves` steps make a block; two of them lie `half` bytes apart. */
 static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows *rows, const es_panel *panel, const int32_t n,
-                                                             const int halves, const bool offsets, float *out)
+                                                             const bool few, const int halves, const bool offsets, float *out)
 {
     const __mmask16 mask = (__mmask16)((1u << n) - 1);
     const int64_t w_stride = rows->row_stride, x_stride = 4 * n, x_step = 8 / halves * x_stride;
     const int8_t *x_at = panel->data;
-    _Alignas(64) int32_t ring[4][16 * 16];
+    _Alignas(64) int32_t ring[2][16 * 16];
     _Alignas(64) float tile[16 * ES_PANEL_TOKENS];
+    if (few) memset(ring, 0, sizeof ring); /* lanes of tokens that are not there */
     EACH_ROW(DECLARE)
     const int64_t blocks = rows->blocks;
 #define ADD_STEP(c, step)                                                                             \
     do {                                                                                              \
         const int32_t *sums = ring[c];                                                                \
         const float *w_scale = rows->scale + (step) * ES_PRODUCT_ROWS;                                \
-        EACH_ROW(ADD_SUM)                                                                             \
+        if (few) {                                                                                    \
+            EACH_PAIR(ADD_PAIR)                                                                       \
+        } else {                                                                                      \
+            EACH_ROW(ADD_SUM)                                                                         \
+        }                                                                                             \
     } while (0)
 #define ADD_BLOCK_OFFSET(b)                                                                           \
     do {                                                                                              \
         const float *offset = rows->offset + (b) * ES_PRODUCT_ROWS;                                   \
-        const __m512 x_sum = _mm512_maskz_loadu_ps(mask, panel->sum + (b) * n);                       \
-        EACH_ROW(ADD_OFFSET)                                                                          \
+        const __m512 x_sum = per_token(panel->sum + (b) * n, mask, few);                              \
+        if (few) {                                                                                    \
+            EACH_PAIR(ADD_PAIR_OFFSET)                                                                \
+        } else {                                                                                      \
+            EACH_ROW(ADD_OFFSET)                                                                      \
+        }                                                                                             \
     } while (0)
     if (halves == 1) {
         const int64_t w_step = rows->block_stride;
@@ -182,13 +207,13 @@ static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows 
         for (int64_t b = 0; b < blocks; b += 2) {
             if (b + 1 < blocks) TILE_STEP(1, 5, 7, b + 1);
             if (rows->next) es_fetch_share(rows, b);
-            __m512 x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + b * n);
+            __m512 x_scale = per_token(panel->scale + b * n, mask, few);
             ADD_STEP(0, b);
             if (offsets) ADD_BLOCK_OFFSET(b);
             if (b + 1 == blocks) break;
             if (rows->next) es_fetch_share(rows, b + 1);
             if (b + 2 < blocks) TILE_STEP(0, 4, 6, b + 2);
-            x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + (b + 1) * n);
+            x_scale = per_token(panel->scale + (b + 1) * n, mask, few);
             ADD_STEP(1, b + 1);
             if (offsets) ADD_BLOCK_OFFSET(b + 1);
         }
@@ -196,7 +221,7 @@ static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows 
         const int64_t w_step = 16;
         for (int64_t b = 0; b < blocks; b++) {
             const int8_t *w_at = rows->q + b * rows->block_stride - 32 * b;
-            const __m512 x_scale = _mm512_maskz_loadu_ps(mask, panel->scale + b * n);
+            const __m512 x_scale = per_token(panel->scale + b * n, mask, few);
             TILE_STEP(0, 4, 6, 2 * b);
             TILE_STEP(1, 5, 7, 2 * b + 1);
             if (rows->next) es_fetch_share(rows, b);
@@ -205,22 +230,30 @@ static inline __attribute__((always_inline)) void int8_panel(const es_int8_rows 
             if (offsets) ADD_BLOCK_OFFSET(b);
         }
     }
+    if (few) {
+        EACH_PAIR(STORE_ROW)
+        for (int32_t t = 0; t < n; t++)
+            for (int32_t r = 0; r < rows->rows; r++) out[t * ES_PRODUCT_ROWS + r] = tile[r * FEW + t];
+        return;
+    }
     EACH_ROW(STORE_ROW)
     put_transposed(tile, n, rows->rows, out);
 }
 
-static inline __attribute__((always_inline)) void int8_of(const es_int8_rows *rows, const es_panel *panel, const int32_t n, float *out)
+static inline __attribute__((always_inline)) void int8_of(const es_int8_rows *rows, const es_panel *panel, const int32_t n,
+                                                          const bool few, float *out)
 {
-    if (rows->halves == 2) int8_panel(rows, panel, n, 2, false, out);
-    else if (rows->offset) int8_panel(rows, panel, n, 1, true, out);
-    else int8_panel(rows, panel, n, 1, false, out);
+    if (rows->halves == 2) int8_panel(rows, panel, n, few, 2, false, out);
+    else if (rows->offset) int8_panel(rows, panel, n, few, 1, true, out);
+    else int8_panel(rows, panel, n, few, 1, false, out);
 }
 
 /* Whole panels have code of their own: known strides save some one step in twenty. */
 static void int8_some(const es_int8_rows *rows, const es_panel *panel, float *out)
 {
-    if (panel->tokens == ES_PANEL_TOKENS) int8_of(rows, panel, ES_PANEL_TOKENS, out);
-    else int8_of(rows, panel, panel->tokens, out);
+    if (panel->tokens == ES_PANEL_TOKENS) int8_of(rows, panel, ES_PANEL_TOKENS, false, out);
+    else if (panel->tokens <= FEW) int8_of(rows, panel, panel->tokens, true, out);
+    else int8_of(rows, panel, panel->tokens, false, out);
 }
 
 /* One token alone is VNNI's: its products are exact too, and a tile would be a sixteenth full. */
