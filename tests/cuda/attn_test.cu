@@ -251,6 +251,9 @@ static void check_setting(const setting &set, bool quick)
     for (int page : {16, 48, 128}) ways.push_back({page, few, 100, 1, true, false, true, false, false, 4});
     ways.push_back({64, 32, 50, 1, false, false, true, false, false, 0});
     ways.push_back({64, 32, 50, 1, true, true, true, false, false, 0});
+    for (int blocks : {1, 40, 132})
+        for (int unit : {0, 1, 4}) ways.push_back({64, 128, blocks, unit, false, unit == 4, true, false, false, 0});
+    for (int page : {16, 32, 128, 512}) ways.push_back({page, 128, 77, 1, false, false, true, false, true, 4});
     ways.push_back({64, few, 50, 1, false, false, true, true, false, 5});
     ways.push_back({64, few, 50, 1, false, true, true, true, true, 6});
     for (const how &h : ways) {
@@ -289,6 +292,27 @@ static void check_setting(const setting &set, bool quick)
     }
 }
 
+/* A prompt's rows through each kernel: the same bits in items of 8, 32 and 128 rows, in one chunk or in several. */
+static void check_prompt(const setting &set, int start, int rows)
+{
+    char name[160];
+    const int group = set.query_heads / set.kv_heads, few = group <= 8 ? 8 : 32;
+    const sequence all = make_sequence(set, start, rows);
+    const result want = run(set, {&all}, {64, few, 132, 4, false, false, true, false, false, 0});
+    const double error = relative(reference(set, all, true), want.out.data());
+    snprintf(name, sizeof name, "%d/%d x %d, %d rows from %d: error %.2e", set.query_heads, set.kv_heads, set.head_dim, rows,
+             start, error);
+    expect(error < 4e-3, "right", name);
+    for (int row_tile : {32, 128})
+        for (int unit : {0, 1, 4, 8})
+            for (int page : {16, 64}) {
+                const result got = run(set, {&all}, {page, row_tile, 132, unit, false, false, true, false, false, 0});
+                snprintf(name, sizeof name, "%d/%d x %d, %d rows from %d: row tile %d, unit %d, page %d", set.query_heads,
+                         set.kv_heads, set.head_dim, rows, start, row_tile, unit, page);
+                expect(!memcmp(got.out.data(), want.out.data(), got.out.size() * 4), "same bits", name);
+            }
+}
+
 int main(int argc, char **argv)
 {
     const bool quick = argc > 1 && !strcmp(argv[1], "quick");
@@ -298,12 +322,22 @@ int main(int argc, char **argv)
         {16, 2, 128, ES_CUDA_BF16},
         {14, 2, 64,  ES_CUDA_BF16},
         {16, 1, 128, ES_CUDA_BF16},
+        {16, 16, 64, ES_CUDA_BF16}, /* many KV heads: long partitions */
+        {8,  8, 16, ES_CUDA_F32 },
         {6,  2, 80,  ES_CUDA_BF16},
         {16, 2, 256, ES_CUDA_F32 },
         {4,  2, 16,  ES_CUDA_F32 },
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        if (!quick || i < 1 || i == 3 || i == 7) check_setting(settings[i], quick);
+        if (!quick || i < 1 || i == 3 || i == 6 || i == 9) check_setting(settings[i], quick);
+    for (const setting &set : {settings[0], settings[1], settings[2], settings[3], setting{7, 1, 128, ES_CUDA_BF16}}) {
+        check_prompt(set, 0, quick ? 70 : 300);
+        check_prompt(set, 1000, 33);
+    }
+    for (int start : {2030, 4090, 8180}) { /* partitions get longer among its rows */
+        check_prompt({16, 16, 64, ES_CUDA_BF16}, start, 40);
+        check_prompt({32, 16, 256, ES_CUDA_BF16}, start, 40);
+    }
     printf("%d checks, %d failed\n", checks, failures);
     return failures != 0;
 }

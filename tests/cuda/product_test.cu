@@ -12,6 +12,7 @@
 #include "device/cuda/cuda.h"
 
 bool es_cuda_overlap = true;
+uint64_t es_cuda_launched;
 
 es_status es_cuda_fail(es_status status, const char *format, ...)
 {

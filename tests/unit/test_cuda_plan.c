@@ -89,15 +89,16 @@ static void walk_piece(walk *w, const es_cuda_attn_piece *piece, int32_t keys_mo
 {
     node stack[64];
     int32_t count = 0;
-    assert_true(piece->from < piece->to);
+    assert_true(piece->from < piece->to && es_cuda_attn_begin(piece) < es_cuda_attn_end(piece));
     for (int32_t p = piece->from; p < piece->to; p++) {
         count = push(stack, count, (node){p, 0, mix(7, (uint64_t)p)});
-        assert_true((int64_t)p * ES_CUDA_ATTN_PARTITION < keys_most);
+        assert_true((int64_t)p * piece->chain * ES_CUDA_ATTN_STEP < keys_most);
     }
-    w->units += piece->to - piece->from;
+    w->units += es_cuda_attn_end(piece) - es_cuda_attn_begin(piece);
     if (piece->split < 0) {
         assert_int_equal(piece->from, 0);
-        assert_true(finish(stack, count) == whole((piece->start + piece->tokens - 1) / ES_CUDA_ATTN_PARTITION + 1));
+        assert_true(finish(stack, count) ==
+                    whole((piece->start + piece->tokens - 1) / (piece->chain * ES_CUDA_ATTN_STEP) + 1));
         return;
     }
     assert_int_equal(count, piece->nodes);
@@ -105,7 +106,7 @@ static void walk_piece(walk *w, const es_cuda_attn_piece *piece, int32_t keys_mo
     assert_int_equal(w->seen[piece->split]++, piece->part);
 }
 
-/* Walks a plan as the blocks would; returns the largest share, in partitions. */
+/* Walks a plan as the blocks would; returns the largest share, in steps. */
 static int32_t check_plan(const es_cuda_attn_plan *plan, int32_t keys_most)
 {
     static walk w;
@@ -142,9 +143,9 @@ static void check_pages(const es_cuda_attn_plan *plan, const int32_t *pages)
     const es_cuda_attn_block *block = (const es_cuda_attn_block *)(plan + 1);
     for (int32_t b = 0; b < plan->blocks; b++) {
         const es_cuda_attn_piece *piece = &block[b].first;
-        const int32_t first = piece->from * ES_CUDA_ATTN_PARTITION;
+        const int32_t first = es_cuda_attn_begin(piece) * ES_CUDA_ATTN_STEP;
         for (int32_t i = first;
-             piece->from < piece->to && i < first + ES_CUDA_ATTN_PARTITION && i < piece->start + piece->tokens; i++)
+             piece->from < piece->to && i < first + ES_CUDA_ATTN_STEP && i < piece->start + piece->tokens; i++)
             assert_int_equal(block[b].page[i / plan->page - first / plan->page], pages[piece->first_page + i / plan->page]);
     }
 }
@@ -202,7 +203,8 @@ static void ragged_batches_are_shared_out_evenly(void **state)
         units += 2 * ((lengths[s % 8] + 127) / 128);
     }
     for (int32_t blocks = 1; blocks <= 264; blocks += 13)
-        assert_in_range(plan_and_check(&hybrid, span, 64, blocks, 1), units / blocks, units / blocks + 2);
+        assert_in_range(plan_and_check(&hybrid, span, 64, blocks, 1), units / blocks,
+                        units / blocks + 2 + ES_CUDA_ATTN_MOST_CHAIN);
     /* A small card of 16 multiprocessors: 100,000 tokens, whose units of 512 and 1,024 docs/plan.md works out. */
     const es_cuda_attn_span one = {.rows = 1, .start = 99999};
     const es_cuda_attn_shape single = {.query_heads = 8, .kv_heads = 1, .head_dim = 128, .page = 16, .row_tile = 8};
@@ -232,6 +234,61 @@ static void prompts_are_tiles_of_query_rows(void **state)
     for (int32_t blocks = 1; blocks < 40; blocks += 7) plan_and_check(&wide, span, 3, blocks, 1);
 }
 
+/* How long partitions are depends on how many keys a token sees, and on nothing else: not on the tile that it is in. */
+static void check_chains(const es_cuda_attn_plan *plan, int32_t kv_heads, int32_t *longest)
+{
+    const es_cuda_attn_block *block = (const es_cuda_attn_block *)(plan + 1);
+    const es_cuda_attn_piece *more = (const es_cuda_attn_piece *)(block + plan->blocks);
+    for (int32_t b = 0; b < plan->blocks; b++)
+        for (int32_t i = block[b].next - 1; block[b].first.tokens && i < block[b].last; i++) {
+            const es_cuda_attn_piece *piece = i < block[b].next ? &block[b].first : &more[i];
+            for (int32_t token = 0; token < piece->tokens; token++)
+                assert_int_equal(es_cuda_attn_chain(kv_heads, piece->start + token + 1), piece->chain);
+            if (piece->chain > *longest) *longest = piece->chain;
+        }
+}
+
+static void a_tile_ends_where_longer_partitions_begin(void **state)
+{
+    (void)state;
+    assert_int_equal(es_cuda_attn_chain(4, 8191), 1);
+    assert_int_equal(es_cuda_attn_chain(4, 8192), 2);
+    assert_int_equal(es_cuda_attn_chain(4, 16384), 4);
+    assert_int_equal(es_cuda_attn_chain(4, 1000000), ES_CUDA_ATTN_MOST_CHAIN);
+    const es_cuda_attn_shape shape = {.query_heads = 32, .kv_heads = 16, .head_dim = 64, .page = 64, .row_tile = 128};
+    es_cuda_attn_plan *plan = malloc(1 << 20);
+    void *scratch = malloc(1 << 16);
+    int32_t longest = 0;
+    for (int32_t start = 1900; start < 9000; start += 97) {
+        const es_cuda_attn_span span = {.rows = 300, .start = start};
+        plan_and_check(&shape, &span, 1, 132, 1);
+        assert_true(es_cuda_attn_plan_write(&shape, &span, 1, NULL, 132, ES_CUDA_ATTN_AUTO, scratch, plan));
+        check_chains(plan, shape.kv_heads, &longest);
+    }
+    assert_int_equal(longest, ES_CUDA_ATTN_MOST_CHAIN);
+    free(plan), free(scratch);
+}
+
+/* A prompt's items stay whole while the blocks have about as much each, and are shared where they are too few. */
+static void a_prompt_is_dealt_out_whole(void **state)
+{
+    (void)state;
+    const es_cuda_attn_shape shape = {.query_heads = 16, .kv_heads = 4, .head_dim = 256, .page = 64, .row_tile = 128};
+    const int32_t starts[] = {0, 2048, 100352};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        const es_cuda_attn_span prompt = {.rows = 2048, .start = starts[i]};
+        int32_t steps = 0;
+        for (int32_t token = 31; token < 2048; token += 32) steps += 4 * ((starts[i] + token) / ES_CUDA_ATTN_STEP + 1);
+        assert_in_range(plan_and_check(&shape, &prompt, 1, 132, ES_CUDA_ATTN_AUTO), steps / 132, steps / 132 * 5 / 4);
+        assert_int_equal(plan_and_check(&shape, &prompt, 1, 132, ES_CUDA_ATTN_AUTO),
+                         plan_and_check(&shape, &prompt, 1, 132, 0));
+    }
+    const es_cuda_attn_span few = {.rows = 64, .start = 100352};
+    const int32_t whole = plan_and_check(&shape, &few, 1, 132, 0);
+    assert_int_equal(whole, 785);
+    assert_in_range(plan_and_check(&shape, &few, 1, 132, ES_CUDA_ATTN_AUTO), 8 * 785 / 132, 8 * 785 / 132 + 16);
+}
+
 static void impossible_shapes_are_refused(void **state)
 {
     (void)state;
@@ -256,6 +313,8 @@ int main(void)
         cmocka_unit_test(ragged_batches_are_shared_out_evenly),
         cmocka_unit_test(cuts_get_coarser_where_an_item_would_have_too_many_nodes),
         cmocka_unit_test(prompts_are_tiles_of_query_rows),
+        cmocka_unit_test(a_tile_ends_where_longer_partitions_begin),
+        cmocka_unit_test(a_prompt_is_dealt_out_whole),
         cmocka_unit_test(impossible_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

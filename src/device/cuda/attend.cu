@@ -1,8 +1,8 @@
 /* attend.cu: attention of a step: which kernel serves, and the plans that its blocks follow.
  *
- * Sequences that bring few query rows (generation, mostly) and those that bring many (prompts) have a plan each, of 8 and of
- * 32 rows an item; both kernels fold the same tiles and partitions in the same tree, so who is counted to which changes no
- * bit. The tuned kernels know bfloat16 heads of 64, 128 and 256 channels, up to 32 query heads to a KV head; what is left, and
+ * Sequences that bring few query rows (generation, mostly) and those that bring many (prompts) have a plan each, of 8 rows an
+ * item and of 32, or 128 on Hopper; the kernels fold the same tiles and partitions in the same tree, so who is counted to
+ * which changes no bit. The tuned kernels know bfloat16 heads of 64, 128 and 256 channels, up to 32 query heads to a KV head; what is left, and
  * mode f32, is attention.cu's. */
 #include "device/cuda/cuda.h"
 
@@ -10,7 +10,10 @@
 
 #include "share/plan.h"
 
-static const int32_t tile_rows[ES_CUDA_ATTENDS] = {8, 32};
+static int32_t tile_rows(int which)
+{
+    return which == 0 ? 8 : es_cuda_decode_row_tile();
+}
 
 static es_status check(const char *wrong)
 {
@@ -23,13 +26,13 @@ static es_cuda_attn_shape shape_of(const es_attn_shape *a, int which)
                                 .kv_heads = a->kv_heads,
                                 .head_dim = a->head_dim,
                                 .page = a->page,
-                                .row_tile = tile_rows[which]};
+                                .row_tile = tile_rows(which)};
 }
 
 static bool fits(const es_cuda *cuda, int which)
 {
     const es_attn_shape *a = &cuda->options.attn;
-    return a->query_heads / a->kv_heads <= tile_rows[which];
+    return a->query_heads / a->kv_heads <= tile_rows(which);
 }
 
 es_status es_cuda_attend_open(es_cuda *cuda)
@@ -99,9 +102,9 @@ es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, es_cuda_sh
 }
 
 /* V1 never splits a sequence's keys among blocks, V2 anywhere; auto where a block's share is worth its merge. */
-static int32_t unit_of(es_attention how, int which)
+static int32_t unit_of(es_attention how)
 {
-    return how == ES_ATTENTION_V1 ? 0 : how == ES_ATTENTION_V2 ? 1 : which == 0 ? ES_CUDA_ATTN_AUTO : 4;
+    return how == ES_ATTENTION_V1 ? 0 : how == ES_ATTENTION_V2 ? 1 : ES_CUDA_ATTN_AUTO;
 }
 
 es_status es_cuda_attend_stage(es_cuda *cuda, const es_batch *batch)
@@ -111,7 +114,7 @@ es_status es_cuda_attend_stage(es_cuda *cuda, const es_batch *batch)
     if (!cuda->tuned_attention) return ES_OK;
     for (int32_t s = 0; s < batch->spans; s++) {
         const es_span *span = &batch->span[s];
-        const bool few = fits(cuda, 0) && span->rows * (a->query_heads / a->kv_heads) <= tile_rows[0];
+        const bool few = fits(cuda, 0) && span->rows * (a->query_heads / a->kv_heads) <= tile_rows(0);
         es_cuda_attending *t = &cuda->attending[few ? 0 : 1];
         t->span[t->spans++] = (es_cuda_attn_span){.first_row = span->first_row,
                                                   .rows = span->rows,
@@ -122,7 +125,7 @@ es_status es_cuda_attend_stage(es_cuda *cuda, const es_batch *batch)
         es_cuda_attending *t = &cuda->attending[i];
         if (!t->spans) continue;
         const size_t bytes = es_cuda_attn_plan_write(&t->shape, t->span, t->spans, cuda->host.pages, t->limits.blocks,
-                                                     unit_of(cuda->options.attention, i), t->scratch, t->host);
+                                                     unit_of(cuda->options.attention), t->scratch, t->host);
         if (!bytes) return es_cuda_fail(ES_INTERNAL, "GPU: attention of this step cannot be planned");
         ES_TRY(
             es_cuda_check(cudaMemcpyAsync(t->plan, t->host, bytes, cudaMemcpyHostToDevice, cuda->stream), "sending a plan"));

@@ -2,20 +2,26 @@
 #include <cuda_runtime.h>
 
 #include "device/cuda/attn_plain.cuh"
-#include "device/cuda/attn_tile.cuh"
+#include "device/cuda/attn_wide.cuh"
 
 /* One tuned kernel. */
 typedef struct es_attn_row {
     int head_dim, row_tile;
     bool bulk, loose;
-    int threads, folders, tile, extra, node;
-    void (*kernel)(const es_attn_args);
+    int threads, tile, extra, node;
+    const void *kernel; /* takes es_attn_args; with ES_ATTN_WIDE_ROWS rows es_attn_wide_args */
 } es_attn_row;
 
 template <class K> static es_attn_row es_attn_row_of(void)
 {
-    return es_attn_row{K::D,       K::NT * 8, K::BULK,  K::LOOSE, K::THREADS,
-                       K::FOLDERS, K::TILE,   K::EXTRA, K::NODE,  es_attn_kernel<K>};
+    return es_attn_row{K::D,    K::NT * 8, K::BULK, K::LOOSE,
+                       K::THREADS, K::TILE,   K::EXTRA, K::NODE,  (const void *)es_attn_kernel<K>};
+}
+
+template <class W> static es_attn_row es_attn_wide_row_of(void)
+{
+    return es_attn_row{W::D,       ES_ATTN_WIDE_ROWS, true,     false,
+                       W::THREADS, W::TILE,           W::EXTRA, W::NODE, (const void *)es_attn_wide_kernel<W>};
 }
 
 #define ES_ATTN_ROWS_OF(nt, bulk, loose)                                                                                      \
@@ -25,6 +31,7 @@ template <class K> static es_attn_row es_attn_row_of(void)
 static const es_attn_row es_attn_table[] = {
     ES_ATTN_ROWS_OF(1, true, false), ES_ATTN_ROWS_OF(1, false, false),
     ES_ATTN_ROWS_OF(4, true, false), ES_ATTN_ROWS_OF(4, false, false),
+    es_attn_wide_row_of<es_attn_wide<256>>(), es_attn_wide_row_of<es_attn_wide<128>>(), es_attn_wide_row_of<es_attn_wide<64>>(),
 #ifdef ES_CUDA_MEASURE /* only to measure what the same bits cost */
     ES_ATTN_ROWS_OF(1, true, true),
 #endif
@@ -33,7 +40,7 @@ enum { ES_ATTN_KERNELS = sizeof es_attn_table / sizeof *es_attn_table };
 
 /* What a card can do, as far as this file asks. */
 typedef struct es_attn_card {
-    int major, multiprocessors, shared, shared_all; /* of a block, of a multiprocessor */
+    int major, minor, multiprocessors, shared, shared_all; /* of a block, of a multiprocessor */
     cudaError_t error;
 } es_attn_card;
 
@@ -43,6 +50,7 @@ static es_attn_card es_attn_look(void)
     int device = 0;
     card.error = cudaGetDevice(&device);
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.major, cudaDevAttrComputeCapabilityMajor, device);
+    if (!card.error) card.error = cudaDeviceGetAttribute(&card.minor, cudaDevAttrComputeCapabilityMinor, device);
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (!card.error)
@@ -50,11 +58,23 @@ static es_attn_card es_attn_look(void)
     return card;
 }
 
+static bool es_attn_has_wide(const es_attn_card *card)
+{
+    return card->major == 9 && card->minor == 0 && es_tensor_encoder();
+}
+
 static bool es_attn_is_tuned(const es_cuda_attn_shape *shape, es_cuda_float type, const es_attn_card *card)
 {
     return type == ES_CUDA_BF16 && card->major >= 8 &&
            (shape->head_dim == 64 || shape->head_dim == 128 || shape->head_dim == 256) &&
-           (shape->row_tile == 8 || shape->row_tile == 32);
+           (shape->row_tile == 8 || shape->row_tile == 32 ||
+            (shape->row_tile == ES_ATTN_WIDE_ROWS && es_attn_has_wide(card)));
+}
+
+int32_t es_cuda_decode_row_tile(void)
+{
+    const es_attn_card card = es_attn_look();
+    return !card.error && es_attn_has_wide(&card) ? ES_ATTN_WIDE_ROWS : 32;
 }
 
 int32_t es_cuda_decode_blocks(const es_cuda_attn_shape *shape, es_cuda_float cache_type)
@@ -65,11 +85,16 @@ int32_t es_cuda_decode_blocks(const es_cuda_attn_shape *shape, es_cuda_float cac
     return shape->head_dim <= 128 && shape->row_tile == 8 ? 2 * card.multiprocessors : card.multiprocessors;
 }
 
-/* Heights that a block's stack and a node's place can have. */
-static int es_attn_heights(const es_cuda_attn_limits *limits)
+/* Heights that a block's stack and a node's place can have: of the most partitions that a sequence can be cut into, which
+ * need not be the longest one. */
+static int es_attn_heights(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits)
 {
     int heights = 1;
-    while (((int64_t)ES_CUDA_ATTN_PARTITION << heights) < limits->context) heights++;
+    for (int32_t chain = 1; chain <= ES_CUDA_ATTN_MOST_CHAIN; chain *= 2) {
+        int64_t keys = (2ll * chain * ES_CUDA_ATTN_LONG - 1) / shape->kv_heads; /* with such partitions, at most */
+        if (keys > limits->context || chain == ES_CUDA_ATTN_MOST_CHAIN) keys = limits->context;
+        while (((int64_t)ES_CUDA_ATTN_STEP * chain << heights) < keys) heights++;
+    }
     return heights + 1;
 }
 
@@ -84,7 +109,7 @@ static es_attn_places_in es_attn_divide_workspace(const es_cuda_attn_shape *shap
     es_attn_places_in p;
     p.counter = (rows * (size_t)es_attn_slices(shape->head_dim) * ES_ATTN_RECORD * sizeof(float) + 255) / 256 * 256;
     p.stack = p.counter + ((size_t)limits->blocks * 2 * sizeof(int32_t) + 255) / 256 * 256;
-    p.bytes = p.stack + (size_t)limits->blocks * (size_t)es_attn_heights(limits) *
+    p.bytes = p.stack + (size_t)limits->blocks * (size_t)es_attn_heights(shape, limits) *
                             (size_t)es_attn_stack_floats(shape->row_tile, shape->head_dim) * sizeof(float);
     return p;
 }
@@ -112,7 +137,7 @@ static const char *es_attn_divide_shared(es_cuda_decode *call, const es_attn_row
     if (stages > fit) stages = fit;
     if (stages < 4) return "a block of this card has too little shared memory for four tiles of keys";
     int near = (most - row->extra - 16 - stages * (row->tile + 16)) / row->node;
-    if (near > es_attn_heights(&call->limits)) near = es_attn_heights(&call->limits);
+    if (near > es_attn_heights(&call->shape, &call->limits)) near = es_attn_heights(&call->shape, &call->limits);
     call->tuning.stages = stages, call->near = near;
     call->shared_bytes = stages * (row->tile + 16) + near * row->node + row->extra;
     if (es_attn_finish_bytes() > call->shared_bytes) call->shared_bytes = es_attn_finish_bytes();
@@ -170,16 +195,28 @@ static es_attn_args es_attn_arguments(const es_cuda_decode *call)
     a.counter = (int32_t *)(workspace + at.counter), a.stack = (float *)(workspace + at.stack);
     a.query_heads = shape->query_heads, a.kv_heads = shape->kv_heads, a.group = shape->query_heads / shape->kv_heads;
     a.head_dim = shape->head_dim, a.page = shape->page, a.row_tile = shape->row_tile;
-    a.heights = es_attn_heights(&call->limits), a.box = es_attn_box(shape->page), a.stages = call->tuning.stages,
+    a.heights = es_attn_heights(&call->shape, &call->limits), a.box = es_attn_box(shape->page), a.stages = call->tuning.stages,
     a.near = call->near;
     a.once = !call->tuning.keep, a.fused = call->kernel >= 0 && call->tuning.finish == ES_CUDA_DECODE_FUSED;
     return a;
 }
 
-typedef void (*es_attn_kernel_function)(const es_attn_args);
+/* Keys or values as the wide kernel fetches them. No page reaches beyond the cache, so the map need not know where it ends. */
+static cudaError_t es_attn_map(CUtensorMap *map, const void *cache, const es_attn_args *a)
+{
+    const cuuint64_t size[] = {(cuuint64_t)a->head_dim, (cuuint64_t)INT32_MAX}, pitch[] = {(cuuint64_t)a->head_dim * 2};
+    const cuuint32_t box[] = {64, (cuuint32_t)a->box}, ones[] = {1, 1};
+    static es_tensor_encode encode;
+    if (!encode) encode = es_tensor_encoder();
+    const CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)cache, size, pitch, box, ones,
+                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
 
-static cudaError_t es_attn_start(es_attn_kernel_function kernel, const es_attn_args *a, int blocks, int threads, int shared,
-                                 bool together, bool overlap, cudaStream_t stream)
+/* `args`: what the kernel takes. */
+static cudaError_t es_attn_start(const void *kernel, const void *args, int blocks, int threads, int shared, bool together,
+                                 bool overlap, cudaStream_t stream)
 {
     cudaLaunchAttribute attribute[2];
     cudaLaunchConfig_t config = {};
@@ -193,7 +230,8 @@ static cudaError_t es_attn_start(es_attn_kernel_function kernel, const es_attn_a
         attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }
-    return cudaLaunchKernelEx(&config, kernel, *a);
+    void *parameter[] = {(void *)args};
+    return cudaLaunchKernelExC(&config, kernel, parameter);
 }
 
 const char *es_cuda_decode_launch(const es_cuda_decode *call, struct CUstream_st *stream)
@@ -201,16 +239,21 @@ const char *es_cuda_decode_launch(const es_cuda_decode *call, struct CUstream_st
     const es_attn_args a = es_attn_arguments(call);
     cudaError_t error;
     if (call->kernel < 0) {
-        error = es_attn_start(es_attn_plain_kernel_of(call), &a, call->limits.blocks, ES_ATTN_PLAIN_THREADS,
+        error = es_attn_start((const void *)es_attn_plain_kernel_of(call), &a, call->limits.blocks, ES_ATTN_PLAIN_THREADS,
                               call->shared_bytes, false, call->tuning.overlap, stream);
     } else {
         const es_attn_row *row = &es_attn_table[call->kernel];
-        error = es_attn_start(row->kernel, &a, call->limits.blocks, row->threads, call->shared_bytes, a.fused,
-                              call->tuning.overlap, stream);
+        const bool is_wide = row->row_tile == ES_ATTN_WIDE_ROWS;
+        es_attn_wide_args wide = {.a = a};
+        error = is_wide ? es_attn_map(&wide.k, a.k, &a) : cudaSuccess;
+        if (!error && is_wide) error = es_attn_map(&wide.v, a.v, &a);
+        if (!error)
+            error = es_attn_start(row->kernel, is_wide ? (const void *)&wide : &a, call->limits.blocks, row->threads,
+                                  call->shared_bytes, a.fused, call->tuning.overlap, stream);
     }
     if (!error && !a.fused) {
-        error = es_attn_start(es_attn_finish_kernel, &a, call->limits.blocks, ES_ATTN_SECOND_THREADS, es_attn_finish_bytes(),
-                              false, true, stream);
+        error = es_attn_start((const void *)es_attn_finish_kernel, &a, call->limits.blocks, ES_ATTN_SECOND_THREADS,
+                              es_attn_finish_bytes(), false, true, stream);
     }
     return error ? cudaGetErrorString(error) : NULL;
 }

@@ -10,8 +10,8 @@
  * es_cuda_attn_channel(head_dim, bf16, position, c), keys and values apart.
  *
  * Same bits: an answer depends on a sequence's queries, keys and values alone, not on the plan, the number of blocks, the
- * page size, the company, row_tile or the launch mode. The fold: partitions of 128 keys at absolute positions, in two tiles of
- * 64. In a tile s = K·q along the channels in steps of 16 (tensor cores, one accumulator), m ← max(m, s),
+ * page size, the company, row_tile or the launch mode. The fold: partitions at absolute positions, of as many steps of 128 keys
+ * as es_cuda_attn_chain() says, a step in two tiles of 64. In a tile s = K·q along the channels in steps of 16 (tensor cores, one accumulator), m ← max(m, s),
  * p = bf16(2^((s − m)·log2 e)), o and l scaled by 2^((m_old − m)·log2 e) once a tile and then fed with p along the keys in
  * steps of 16; l is the channel whose value is 1. Partitions merge in the binary tree of their index (attn_leaf.cuh).
  * The plain kernel, for float32 caches, other head sizes and cards without bf16 tensor cores, has the same structure with
@@ -74,6 +74,8 @@ typedef struct es_cuda_decode {
 
 /** Blocks of a launch that fill the current device: limits.blocks where nothing else is wanted. */
 int32_t es_cuda_decode_blocks(const es_cuda_attn_shape *shape, es_cuda_float cache_type);
+/** Query rows of an item that serve many tokens best on the current device: shape.row_tile of a prompt's plan. */
+int32_t es_cuda_decode_row_tile(void);
 /** Bytes of device memory for partials: bounded by blocks and the tree's height. One launch at a time. */
 size_t es_cuda_decode_workspace(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits);
 /** Check the call, choose its kernel on the current device and what it runs with. NULL, or what is wrong. */

@@ -90,24 +90,22 @@ static __device__ __forceinline__ void es_attn_finish_some(const es_attn_args &a
 {
     constexpr int GROUPS = THREADS / 8;
     const int group = threadIdx.x >> 3, slices = es_attn_slices(a.head_dim);
-    const int64_t node = (int64_t)a.row_tile * slices * ES_ATTN_RECORD; /* from one node of a record to the next */
-    for (int t = 0; t < count; t++) {
-        const int task = first + t * step, row = task / slices, slice = task - row * slices;
-        float *from = es_attn_record(a, split.node + group, row, slice),
-              *to = records + (t * split.nodes + group) * ES_ATTN_RECORD;
+    const int all = count * split.nodes; /* records, task after task */
+    const float per_task = 1.0f / split.nodes;
 #pragma unroll 4
-        for (int i = group; i < split.nodes; i += GROUPS, from += GROUPS * node, to += GROUPS * ES_ATTN_RECORD)
-            es_attn_fetch(to, from);
+    for (int i = group; i < all; i += GROUPS) {
+        const int t = (int)((i + 0.5f) * per_task), task = first + t * step; /* exact: both are small */
+        es_attn_fetch(records + i * ES_ATTN_RECORD,
+                      es_attn_record(a, split.node + i - t * split.nodes, task / slices, task % slices));
     }
     es_fetched();
     __syncwarp();
-    for (int t = 0; t < count; t++) {
-        const int task = first + t * step, row = task / slices, slice = task - row * slices;
-        float *from = es_attn_record(a, split.node + group, row, slice),
-              *to = records + (t * split.nodes + group) * ES_ATTN_RECORD;
 #pragma unroll 2
-        for (int i = group; i < split.nodes; i += GROUPS, from += GROUPS * node, to += GROUPS * ES_ATTN_RECORD)
-            es_attn_settle(to, from, a.head_dim - slice * ES_ATTN_SLICE);
+    for (int i = group; i < all; i += GROUPS) {
+        const int t = (int)((i + 0.5f) * per_task), task = first + t * step, slice = task % slices;
+        es_attn_settle(records + i * ES_ATTN_RECORD,
+                       es_attn_record(a, split.node + i - t * split.nodes, task / slices, slice),
+                       a.head_dim - slice * ES_ATTN_SLICE);
     }
     es_attn_finish_meet<THREADS>();
     const int32_t *pairs = schedule + split.levels + 1;

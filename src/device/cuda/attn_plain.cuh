@@ -33,18 +33,18 @@ static __device__ __forceinline__ float es_attn_plain_round(const __nv_bfloat16 
     return __bfloat162float(__float2bfloat16_rn(x));
 }
 
-/* Shared memory of a block: queries, weights of one partition, and the node in the making. */
+/* Shared memory of a block: queries, weights of one step, and the node in the making. */
 typedef struct es_attn_plain_shared {
     float *q;     /* [rows][head_dim] */
     float *p;     /* [rows][128] */
     float *o;     /* [rows][head_dim] */
     float *m, *l; /* [rows] */
-    float *fade;  /* [2][rows] */
+    float *fade;  /* [2][rows]: of what was there before a step's first tile, before its second */
 } es_attn_plain_shared;
 
 static inline __host__ __device__ int es_attn_plain_bytes(int head_dim)
 {
-    return ES_ATTN_PLAIN_ROWS * (2 * head_dim + ES_CUDA_ATTN_PARTITION + 4) * (int)sizeof(float);
+    return ES_ATTN_PLAIN_ROWS * (2 * head_dim + ES_CUDA_ATTN_STEP + 4) * (int)sizeof(float);
 }
 
 static __device__ __forceinline__ bool es_attn_plain_sees(const es_attn_args &a, const es_cuda_attn_piece &piece, int row,
@@ -69,12 +69,12 @@ static __device__ __forceinline__ const T *es_attn_plain_at(const es_attn_args &
     return (const T *)cache + ((page * a.kv_heads + piece.kv_head) * a.page + position % a.page) * a.head_dim;
 }
 
-/* The leaf of partition p for rows [first, first + 8). */
+/* Folds one step of 128 keys into the node of rows [first, first + 8): an empty one, where a partition begins. */
 template <class T>
-static __device__ void es_attn_plain_leaf(const es_attn_args &a, const es_cuda_attn_piece &piece,
-                                          const es_attn_plain_shared &s, int first, int p)
+static __device__ void es_attn_plain_fold(const es_attn_args &a, const es_cuda_attn_piece &piece,
+                                          const es_attn_plain_shared &s, int first, int step, bool begins)
 {
-    const int tid = threadIdx.x, key = p * ES_CUDA_ATTN_PARTITION + tid, end = piece.start + piece.tokens;
+    const int tid = threadIdx.x, key = step * ES_CUDA_ATTN_STEP + tid, end = piece.start + piece.tokens;
     if (key < end) {
         const T *k = es_attn_plain_at<T>(a, piece, a.k, key);
         for (int r = 0; r < ES_ATTN_PLAIN_ROWS; r++) {
@@ -88,32 +88,37 @@ static __device__ void es_attn_plain_leaf(const es_attn_args &a, const es_cuda_a
     }
     __syncthreads();
     if (tid < ES_ATTN_PLAIN_ROWS) {
-        float m = -INFINITY, l = 0, most[2];
+        const float before = begins ? -INFINITY : s.m[tid];
+        float m = before, l = begins ? 0.0f : s.l[tid], most[2];
         for (int tile = 0; tile < 2; tile++) {
             for (int j = 0; j < 64; j++) m = fmaxf(m, s.p[tid * 128 + tile * 64 + j]);
             most[tile] = m;
         }
-        s.fade[tid] = es_attn_fade(most[0], most[1]);
+        s.fade[tid] = es_attn_fade(before, most[0]);
+        s.fade[ES_ATTN_PLAIN_ROWS + tid] = es_attn_fade(most[0], most[1]);
+        l = __fmul_rn(l, s.fade[tid]);
         for (int j = 0; j < 128; j++) {
             const float w = es_attn_plain_round((const T *)0, es_attn_weight(s.p[tid * 128 + j], most[j / 64]));
             s.p[tid * 128 + j] = w;
-            if (j == 64) l = __fmul_rn(l, s.fade[tid]);
+            if (j == 64) l = __fmul_rn(l, s.fade[ES_ATTN_PLAIN_ROWS + tid]);
             l = __fadd_rn(l, w);
         }
         s.m[tid] = m, s.l[tid] = l;
     }
     __syncthreads();
-    const int keys = end - p * ES_CUDA_ATTN_PARTITION < 128 ? end - p * ES_CUDA_ATTN_PARTITION : 128;
+    const int keys = end - step * ES_CUDA_ATTN_STEP < 128 ? end - step * ES_CUDA_ATTN_STEP : 128;
+    const float *fade = s.fade + ES_ATTN_PLAIN_ROWS;
     for (int d = tid; d < a.head_dim; d += ES_ATTN_PLAIN_THREADS) {
-        float o[ES_ATTN_PLAIN_ROWS] = {0};
+        float o[ES_ATTN_PLAIN_ROWS];
+        for (int r = 0; r < ES_ATTN_PLAIN_ROWS; r++) o[r] = begins ? 0.0f : __fmul_rn(s.o[r * a.head_dim + d], s.fade[r]);
         for (int j = 0; j < keys; j++) {
             if (j == 64)
-                for (int r = 0; r < ES_ATTN_PLAIN_ROWS; r++) o[r] = __fmul_rn(o[r], s.fade[r]);
-            const int position = p * ES_CUDA_ATTN_PARTITION + j;
+                for (int r = 0; r < ES_ATTN_PLAIN_ROWS; r++) o[r] = __fmul_rn(o[r], fade[r]);
+            const int position = step * ES_CUDA_ATTN_STEP + j;
             const float v = es_attn_plain_channel(a, es_attn_plain_at<T>(a, piece, a.v, position), position, d);
             for (int r = 0; r < ES_ATTN_PLAIN_ROWS; r++) o[r] = __fmaf_rn(s.p[r * 128 + j], v, o[r]);
         }
-        for (int r = 0; r < ES_ATTN_PLAIN_ROWS; r++) s.o[r * a.head_dim + d] = keys <= 64 ? __fmul_rn(o[r], s.fade[r]) : o[r];
+        for (int r = 0; r < ES_ATTN_PLAIN_ROWS; r++) s.o[r * a.head_dim + d] = keys <= 64 ? __fmul_rn(o[r], fade[r]) : o[r];
     }
     __syncthreads();
 }
@@ -193,14 +198,20 @@ static __device__ void es_attn_plain_rows(const es_attn_args &a, const es_cuda_a
     __syncthreads();
     uint32_t have = 0;
     int slot = piece.node;
-    for (int p = piece.from; p < piece.to; p++) {
-        es_attn_plain_leaf<T>(a, piece, s, first, p);
+    const int end = es_cuda_attn_end(&piece);
+    int p = piece.from;
+    bool begins = true;
+    for (int step = es_cuda_attn_begin(&piece); step < end; step++) {
+        es_attn_plain_fold<T>(a, piece, s, first, step, begins);
+        begins = step + 1 == end || !((step + 1) & (piece.chain - 1));
+        if (!begins) continue;
         int height = 0;
         for (; (p >> height) & (have >> height) & 1; height++) es_attn_plain_merge(a, s, height), have &= ~(1u << height);
         if ((p >> height) & 1)
             es_attn_plain_publish(a, piece, s, slot++, first);
         else
             es_attn_plain_put(a, s, height), have |= 1u << height;
+        p++;
     }
     if (piece.split >= 0) {
         for (int height = 31; height >= 0; height--)
@@ -227,7 +238,7 @@ static __global__ void __launch_bounds__(ES_ATTN_PLAIN_THREADS) es_attn_plain_ke
     extern __shared__ __align__(16) float plain_memory[];
     es_attn_plain_shared s;
     s.q = plain_memory, s.o = s.q + ES_ATTN_PLAIN_ROWS * a.head_dim, s.p = s.o + ES_ATTN_PLAIN_ROWS * a.head_dim;
-    s.m = s.p + ES_ATTN_PLAIN_ROWS * ES_CUDA_ATTN_PARTITION, s.l = s.m + ES_ATTN_PLAIN_ROWS;
+    s.m = s.p + ES_ATTN_PLAIN_ROWS * ES_CUDA_ATTN_STEP, s.l = s.m + ES_ATTN_PLAIN_ROWS;
     s.fade = s.l + ES_ATTN_PLAIN_ROWS;
     es_wait_for_previous();
     es_let_next_start();

@@ -2,20 +2,28 @@
 #include "device/cuda/attn_plan.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "share/plan.h"
 
-/* A span's query tiles and the items they make. */
-typedef struct tiling {
-    int32_t tokens; /* of a tile */
-    int32_t tiles;
-} tiling;
+/* Items of many rows stay whole where the largest load is at most so many quarters of the mean one, or so many steps more:
+ * that is what publishing and merging costs. */
+enum { MOST_QUARTERS = 5, MOST_STEPS = 8 };
 
-static tiling tiles_of(const es_cuda_attn_shape *shape, int32_t rows)
+/* Tokens of a query tile, at most. */
+static int32_t tokens_of(const es_cuda_attn_shape *shape)
 {
-    const int32_t tokens = shape->row_tile / (shape->query_heads / shape->kv_heads);
-    return (tiling){tokens, (rows + tokens - 1) / tokens};
+    return shape->row_tile / (shape->query_heads / shape->kv_heads);
+}
+
+/* How many tokens from one on have partitions of its length. */
+static int64_t alike(const es_cuda_attn_shape *shape, int32_t position)
+{
+    const int64_t chain = es_cuda_attn_chain(shape->kv_heads, position + 1);
+    if (chain == ES_CUDA_ATTN_MOST_CHAIN) return INT32_MAX;
+    const int64_t keys = (2 * chain * ES_CUDA_ATTN_LONG - 1) / shape->kv_heads + 1; /* of the first that has longer ones */
+    return keys - 1 - position;
 }
 
 static bool is_possible(const es_cuda_attn_shape *s)
@@ -27,14 +35,20 @@ static bool is_possible(const es_cuda_attn_shape *s)
 int64_t es_cuda_attn_items(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits)
 {
     if (!is_possible(shape)) return 0;
-    const tiling all = tiles_of(shape, limits->rows);
-    return ((int64_t)all.tiles + limits->spans) * shape->kv_heads; /* a span's last tile may be short */
+    int64_t ends = 1; /* tiles of a span that may be short: the last one, and those before longer partitions begin */
+    for (int32_t chain = 1; chain < ES_CUDA_ATTN_MOST_CHAIN; chain *= 2) ends++;
+    return ((limits->rows - 1) / tokens_of(shape) + 1 + ends * limits->spans) * shape->kv_heads;
+}
+
+/* Nodes of large items are large, and there are fewer pieces of them. */
+static int32_t nodes_of_a_block(const es_cuda_attn_shape *shape)
+{
+    return shape->row_tile > 32 ? ES_CUDA_ATTN_BLOCK_NODES / 2 : ES_CUDA_ATTN_BLOCK_NODES;
 }
 
 int64_t es_cuda_attn_nodes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits)
 {
-    (void)shape;
-    return (int64_t)limits->blocks * ES_CUDA_ATTN_BLOCK_NODES;
+    return (int64_t)limits->blocks * nodes_of_a_block(shape);
 }
 
 size_t es_cuda_attn_plan_bytes(const es_cuda_attn_shape *shape, const es_cuda_attn_limits *limits)
@@ -48,7 +62,7 @@ size_t es_cuda_attn_plan_bytes(const es_cuda_attn_shape *shape, const es_cuda_at
 typedef struct cursor {
     const es_cuda_attn_shape *shape;
     const es_cuda_attn_span *span;
-    int32_t spans, at, head, tile;
+    int32_t spans, at, head, row;
 } cursor;
 
 /* The next item as a piece that holds all of it; false at the end. */
@@ -56,21 +70,26 @@ static bool next_item(cursor *c, es_cuda_attn_piece *piece)
 {
     if (c->at == c->spans) return false;
     const es_cuda_attn_span *span = &c->span[c->at];
-    const tiling t = tiles_of(c->shape, span->rows);
-    const int32_t skip = c->tile * t.tokens, tokens = span->rows - skip < t.tokens ? span->rows - skip : t.tokens;
-    const int32_t keys = span->start + skip + tokens; /* the last token of the tile sees itself */
+    const int32_t first = span->start + c->row, left = span->rows - c->row;
+    const int64_t same = alike(c->shape, first);
+    int32_t tokens = tokens_of(c->shape) < left ? tokens_of(c->shape) : left;
+    if (tokens > same) tokens = (int32_t)same;
+    const int32_t chain = es_cuda_attn_chain(c->shape->kv_heads, first + 1);
+    const int32_t keys = first + tokens; /* the last token of the tile sees itself */
     *piece = (es_cuda_attn_piece){
         .split = -1,
         .kv_head = c->head,
-        .first_row = span->first_row + skip,
+        .first_row = span->first_row + c->row,
         .tokens = tokens,
-        .start = span->start + skip,
+        .start = first,
         .first_page = span->first_page,
-        .to = (keys - 1) / ES_CUDA_ATTN_PARTITION + 1,
+        .to = (keys - 1) / (ES_CUDA_ATTN_STEP * chain) + 1,
+        .chain = chain,
         .parts = 1,
     };
-    if (++c->tile == t.tiles) {
-        c->tile = 0;
+    c->row += tokens;
+    if (c->row == span->rows) {
+        c->row = 0;
         if (++c->head == c->shape->kv_heads) c->head = 0, c->at++;
     }
     return true;
@@ -227,7 +246,7 @@ static int32_t write_splits(const writer *w, es_cuda_attn_split *split, int32_t 
     return used;
 }
 
-/* Shows every block the pages of its first partition. */
+/* Shows every block the pages of its first step. */
 static void carry_pages(const writer *w, const int32_t *pages)
 {
     const int32_t page = w->head->page;
@@ -235,8 +254,8 @@ static void carry_pages(const writer *w, const int32_t *pages)
         es_cuda_attn_block *block = &w->block[b];
         const es_cuda_attn_piece *piece = &block->first;
         for (int32_t i = 0; i < 8; i++) block->page[i] = -1;
-        const int32_t begin = piece->from * ES_CUDA_ATTN_PARTITION, keys = piece->start + piece->tokens;
-        const int32_t end = begin + ES_CUDA_ATTN_PARTITION < keys ? begin + ES_CUDA_ATTN_PARTITION : keys;
+        const int32_t begin = es_cuda_attn_begin(piece) * ES_CUDA_ATTN_STEP, keys = piece->start + piece->tokens;
+        const int32_t end = begin + ES_CUDA_ATTN_STEP < keys ? begin + ES_CUDA_ATTN_STEP : keys;
         if (!pages || piece->from == piece->to) continue;
         for (int32_t i = begin / page; i <= (end - 1) / page; i++)
             block->page[i - begin / page] = pages[piece->first_page + i];
@@ -251,11 +270,96 @@ static int64_t choose_unit(int64_t cost, int32_t blocks)
     return unit;
 }
 
-/* What an item costs besides its partitions, in partitions: queries, and gates and results of many rows. A prompt's first
- * items are short, and whoever got only such would be the last to finish. */
+/* What an item costs besides its steps, in steps: queries, and gates and results of many rows. A prompt's first items are
+ * short, and whoever got only such would be the last to finish. */
 static int64_t item_cost(const es_cuda_attn_shape *shape)
 {
     return shape->row_tile > 8 ? 2 : 0;
+}
+
+/* Lists the items; returns the steps of all of them, and the longest chain. */
+static int64_t list_items(const cursor *all, es_plan_list *list, es_plan_item *items, int32_t *chain)
+{
+    es_cuda_attn_piece piece;
+    int64_t steps = 0;
+    *chain = 1;
+    for (cursor c = *all; next_item(&c, &piece); list->count++) {
+        items[list->count] = (es_plan_item){.before = list->cost, .partitions = piece.to, .weight = piece.chain};
+        list->cost += (int64_t)piece.to * piece.chain + item_cost(all->shape); /* reading is what costs */
+        steps += es_cuda_attn_end(&piece);
+        if (piece.chain > *chain) *chain = piece.chain;
+    }
+    return steps;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+    const es_plan_item *x = a, *y = b;
+    return x->before > y->before ? -1 : x->before < y->before;
+}
+
+static int by_index(const void *a, const void *b)
+{
+    const es_plan_item *x = a, *y = b;
+    return x->partitions < y->partitions ? -1 : x->partitions > y->partitions;
+}
+
+/* Deals whole items out, the costliest first, each to the block that has least. Blocks walk the keys of a head side by side
+ * then, so that what one reads is in the cache for the others, and nothing is left to merge. Returns the largest load. Writes
+ * over the list: an item's weight becomes its block. */
+static int32_t deal_items(const writer *w, const es_cuda_attn_shape *shape, es_plan_item *items)
+{
+    const int32_t blocks = w->head->blocks;
+    int32_t most = 0;
+    for (int32_t i = 0; i < w->list.count; i++) {
+        const int64_t cost = (int64_t)items[i].partitions * items[i].weight + item_cost(shape);
+        items[i] = (es_plan_item){.before = cost, .partitions = i};
+    }
+    qsort(items, (size_t)w->list.count, sizeof *items, by_cost);
+    for (int32_t i = 0; i < w->list.count; i++) {
+        int32_t least = 0;
+        for (int32_t b = 1; b < blocks; b++)
+            if (w->block[b].load < w->block[least].load) least = b;
+        items[i].weight = least;
+        w->block[least].load += (int32_t)items[i].before;
+        if (w->block[least].load > most) most = w->block[least].load;
+    }
+    qsort(items, (size_t)w->list.count, sizeof *items, by_index);
+    return most;
+}
+
+/* Writes down what was dealt out: a block's pieces stand side by side. */
+static void write_dealt(writer *w, const cursor *all, const es_plan_item *items)
+{
+    es_cuda_attn_piece piece;
+    for (int32_t i = 0; i < w->list.count; i++) w->block[items[i].weight].last++;
+    for (int32_t b = 0; b < w->head->blocks; b++) {
+        const int32_t more = w->block[b].last - (w->block[b].last > 0);
+        w->block[b].next = w->block[b].last = w->pieces;
+        w->pieces += more;
+    }
+    int32_t index = 0;
+    for (cursor c = *all; next_item(&c, &piece); index++) {
+        es_cuda_attn_block *block = &w->block[items[index].weight];
+        if (block->first.from == block->first.to)
+            block->first = piece;
+        else
+            w->more[block->last++] = piece;
+    }
+}
+
+/* Cuts the list into shares of equal cost. */
+static void share_items(writer *w, const es_cuda_attn_shape *shape, const cursor *all)
+{
+    const int32_t blocks = w->head->blocks;
+    for (;; w->unit *= 2) { /* coarser cuts make fewer nodes */
+        es_cuda_attn_piece piece;
+        int32_t worker = 0, index = 0;
+        w->splits = w->pieces = w->nodes = w->most = 0;
+        memset(w->block, 0, (size_t)blocks * sizeof *w->block);
+        for (cursor c = *all; next_item(&c, &piece); index++) worker = share_item(w, worker, index, &piece);
+        if (w->most <= ES_CUDA_ATTN_MOST_NODES && w->nodes <= blocks * nodes_of_a_block(shape)) break;
+    }
 }
 
 size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans,
@@ -265,34 +369,31 @@ size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_at
     for (int32_t s = 0; s < spans; s++)
         if (span[s].rows < 1 || span[s].start < 0) return 0;
 
-    es_plan_item *items = scratch;
-    es_cuda_attn_piece piece;
-    int32_t count = 0;
-    int64_t cost = 0, partitions = 0;
-    for (cursor c = {shape, span, spans, 0, 0, 0}; next_item(&c, &piece); count++) {
-        items[count] = (es_plan_item){.before = cost, .partitions = piece.to, .weight = 1}; /* reading is what costs */
-        cost += piece.to + item_cost(shape);
-        partitions += piece.to;
-    }
+    const cursor all = {shape, span, spans, 0, 0, 0};
     es_cuda_attn_plan *head = plan;
-    *head =
-        (es_cuda_attn_plan){.blocks = blocks, .row_tile = shape->row_tile, .page = shape->page, .units = (int32_t)partitions};
     writer w = {
         .head = head,
         .block = (es_cuda_attn_block *)(head + 1),
         .loose = unit < 0,
-        .list = {.items = items, .stride = sizeof *items, .count = count, .cost = cost, .workers = blocks}
+        .list = {.items = scratch, .stride = sizeof(es_plan_item), .workers = blocks}
     };
+    int32_t chain;
+    const int64_t steps = list_items(&all, &w.list, scratch, &chain);
+    *head = (es_cuda_attn_plan){.blocks = blocks, .row_tile = shape->row_tile, .page = shape->page, .units = (int32_t)steps};
     w.more = (es_cuda_attn_piece *)(w.block + blocks);
     w.unit = unit < 0 ? -unit : unit;
-    if (w.unit == ES_CUDA_ATTN_AUTO) w.unit = choose_unit(partitions, blocks);
-    for (;; w.unit *= 2) { /* coarser cuts make fewer nodes */
-        w.splits = w.pieces = w.nodes = w.most = 0;
-        memset(w.block, 0, (size_t)blocks * sizeof *w.block);
-        int32_t worker = 0, index = 0;
-        for (cursor c = {shape, span, spans, 0, 0, 0}; next_item(&c, &piece); index++)
-            worker = share_item(&w, worker, index, &piece);
-        if (w.most <= ES_CUDA_ATTN_MOST_NODES && w.nodes <= blocks * ES_CUDA_ATTN_BLOCK_NODES) break;
+    const bool can_deal = shape->row_tile > 8 && (unit == 0 || unit == ES_CUDA_ATTN_AUTO);
+    memset(w.block, 0, (size_t)blocks * sizeof *w.block);
+    const int32_t largest = can_deal ? deal_items(&w, shape, scratch) : 0;
+    const int64_t mean = w.list.cost / blocks;
+    if (can_deal && (unit == 0 || largest <= mean * MOST_QUARTERS / 4 || largest <= mean + MOST_STEPS)) {
+        w.unit = 0;
+        write_dealt(&w, &all, scratch);
+    } else {
+        if (can_deal) w.list.count = 0, w.list.cost = 0, list_items(&all, &w.list, scratch, &chain);
+        if (w.unit == ES_CUDA_ATTN_AUTO) w.unit = choose_unit(steps, blocks);
+        if (w.unit > 1) w.unit = w.unit > chain ? w.unit / chain : 1; /* in partitions */
+        share_items(&w, shape, &all);
     }
     head->more = w.pieces, head->splits = w.splits, head->nodes = w.nodes, head->unit = (int32_t)w.unit;
     es_cuda_attn_split *split = (es_cuda_attn_split *)(w.more + w.pieces);

@@ -4,7 +4,8 @@
  *   ...copy `bytes` of `plan` to the device, with the step's other data; the kernels of every layer read the same plan...
  *
  * An item is one query tile of one KV head: all query heads of that KV head for some tokens of a span. Its keys are cut into
- * partitions of 128 at absolute positions. Blocks take contiguous runs of partitions of equal cost across all items, so a
+ * partitions at absolute positions, of 128 keys, or a few times that where a token sees many. A prompt's items are dealt out
+ * whole where that is even enough; else blocks take contiguous runs of partitions of equal cost across all items, so a
  * block's work is a few pieces: runs of partitions of one item each. A piece that holds a whole item finishes it (V1); the
  * others publish the maximal aligned nodes of the merge tree that they hold (V2), in slots that the plan numbers, and the
  * blocks that shared an item finish it together. The plan decides who works and never changes a bit.
@@ -27,10 +28,12 @@ extern "C" {
 #define ES_CUDA_BOTH
 #endif
 
-#define ES_CUDA_ATTN_PARTITION   128 /* keys of a leaf */
-#define ES_CUDA_ATTN_TILE        64  /* keys that share one new maximum; two tiles a leaf */
-#define ES_CUDA_ATTN_BLOCK_NODES 16  /* of all items, for each block, at most */
-#define ES_CUDA_ATTN_MOST_NODES  448 /* of one item: its finish has a slice of each in shared memory */
+#define ES_CUDA_ATTN_STEP        128   /* keys that are folded at once; a partition is one or more steps */
+#define ES_CUDA_ATTN_TILE        64    /* keys that share one new maximum; two tiles a step */
+#define ES_CUDA_ATTN_MOST_CHAIN  8     /* steps of a partition */
+#define ES_CUDA_ATTN_LONG        16384 /* keys of all KV heads for each step of a longer partition, at least */
+#define ES_CUDA_ATTN_BLOCK_NODES 16    /* of all items, for each block, at most */
+#define ES_CUDA_ATTN_MOST_NODES  448   /* of one item: its finish has a slice of each in shared memory */
 
 /** What one layer's attention looks like, and how many query rows an item may hold. */
 typedef struct es_cuda_attn_shape {
@@ -46,6 +49,15 @@ typedef struct es_cuda_attn_span {
     int32_t first_page; /**< where its block table begins in the step's array of page numbers */
 } es_cuda_attn_span;
 
+/** Steps of a partition for a token that sees so many keys: by its position and the model's shape alone, since bits depend on
+ * it. Long sequences have more partitions than there are blocks: longer ones leave fewer nodes to be merged. */
+ES_CUDA_BOTH static inline int32_t es_cuda_attn_chain(int32_t kv_heads, int64_t keys)
+{
+    int32_t chain = 1;
+    while (chain < ES_CUDA_ATTN_MOST_CHAIN && keys * kv_heads >= (int64_t)2 * chain * ES_CUDA_ATTN_LONG) chain *= 2;
+    return chain;
+}
+
 /** A run of partitions [from, to) of one item. */
 typedef struct es_cuda_attn_piece {
     int32_t split; /**< which split item it belongs to; −1: it is a whole item */
@@ -54,17 +66,31 @@ typedef struct es_cuda_attn_piece {
     int32_t start;             /**< position of its first token; token i sees start + i + 1 keys */
     int32_t first_page;
     int32_t from, to;
+    int32_t chain;       /**< steps of a partition: the same for all tokens of an item */
     int32_t node, nodes; /**< the slots it publishes into */
     int32_t part, parts; /**< it is piece `part` of `parts` of its item */
+    int32_t unused[3];
 } es_cuda_attn_piece;
+
+/** The steps [begin, end) of a piece's partitions. */
+ES_CUDA_BOTH static inline int32_t es_cuda_attn_begin(const es_cuda_attn_piece *piece)
+{
+    return piece->from * piece->chain;
+}
+
+ES_CUDA_BOTH static inline int32_t es_cuda_attn_end(const es_cuda_attn_piece *piece)
+{
+    const int32_t end = piece->to * piece->chain, all = (piece->start + piece->tokens - 1) / ES_CUDA_ATTN_STEP + 1;
+    return end < all ? end : all;
+}
 
 /** One block's work: its first piece, and where the others stand. */
 typedef struct es_cuda_attn_block {
     es_cuda_attn_piece first; /**< nothing when from = to */
     int32_t next, last;       /**< more[next … last) */
-    int32_t page[8]; /**< page numbers of the first piece's first partition, when the planner was shown the block tables; else
-                        −1 */
-    int32_t unused[2];
+    int32_t page[8]; /**< page numbers of the first piece's first step; −1 when the planner was not shown the block tables */
+    int32_t load;    /**< what the planner has given it, in steps, where items stay whole */
+    int32_t unused;
 } es_cuda_attn_block;
 
 /** An item that several blocks share. Its merges stand in the plan's schedule: levels + 1 places where each level's merges
@@ -83,8 +109,8 @@ typedef struct es_cuda_attn_split {
 typedef struct es_cuda_attn_plan {
     int32_t blocks, more, splits, nodes;
     int32_t row_tile, page;
-    int32_t units; /**< partitions of all items */
-    int32_t unit;  /**< on multiples of so many partitions the cuts fall: as asked for, or more */
+    int32_t units; /**< steps of all items */
+    int32_t unit;  /**< on multiples of so many partitions the cuts fall */
 } es_cuda_attn_plan;
 
 /** Ceilings of everything a plan may be asked for. */
@@ -112,11 +138,11 @@ int64_t es_cuda_attn_nodes(const es_cuda_attn_shape *shape, const es_cuda_attn_l
 #define ES_CUDA_ATTN_AUTO INT32_MAX
 
 /** Write a plan. `pages`: the step's block tables on the host, or NULL (then a block's first copies wait for them). `unit`:
- * cuts fall on multiples of so many partitions (a power of two), or of more where an item would have too many nodes; 0: items
- * are never split (V1); ES_CUDA_ATTN_AUTO; negative: as its absolute value, but every piece publishes one node, for loose
- * merging. `scratch` holds es_cuda_attn_items() es_plan_item's, `plan` es_cuda_attn_plan_bytes(). Returns the bytes written,
- * or 0 when the shape is impossible: heads that don't divide, a group that is larger than row_tile, a page that is no multiple
- * of 16, a span without rows. */
+ * cuts fall on multiples of so many steps (a power of two), and between partitions, or on multiples of more where an item
+ * would have too many nodes; 0: items are never split (V1); ES_CUDA_ATTN_AUTO; negative: as its absolute value, but every
+ * piece publishes one node, for loose merging. `scratch` holds es_cuda_attn_items() es_plan_item's, `plan`
+ * es_cuda_attn_plan_bytes(). Returns the bytes written, or 0 when the shape is impossible: heads that don't divide, a group
+ * that is larger than row_tile, a page that is no multiple of 16, a span without rows. */
 size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_attn_span *span, int32_t spans,
                                const int32_t *pages, int32_t blocks, int32_t unit, void *scratch, void *plan);
 

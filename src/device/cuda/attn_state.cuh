@@ -37,10 +37,11 @@ static inline __host__ __device__ int32_t es_attn_slices(int32_t head_dim)
     return (head_dim + ES_ATTN_SLICE - 1) / ES_ATTN_SLICE;
 }
 
-/* Floats of one height of a block's stack: o, m and l of every row. */
+/* Floats of one height of a block's stack: o, m and l of every row. 256 threads keep m and l of two rows each, in attn_tile.cuh
+ * of two rows in every eight. */
 static inline __host__ __device__ int64_t es_attn_stack_floats(int32_t row_tile, int32_t head_dim)
 {
-    return (int64_t)row_tile * (head_dim + 128); /* up to 256 threads keep m and l of two rows in every eight */
+    return (int64_t)row_tile * head_dim + 256 * 4 * (row_tile > 32 ? 1 : row_tile / 8);
 }
 
 /* Where a query row of an item begins, in elements of q; −1 for rows that only fill the tile. */
@@ -59,12 +60,12 @@ static __device__ __forceinline__ float es_attn_gate(const es_attn_args &a, int3
     return a.gate ? a.gate[r * a.gate_stride + head * a.gate_head_stride + channel] : 0.0f;
 }
 
-/* Writes o / l · σ(gate) of one channel. */
+/* Writes o / l · σ(gate) of one channel. Zeros lose their sign: steps of which a row sees nothing may add 0 to −0, or not. */
 static __device__ __forceinline__ void es_attn_write(const es_attn_args &a, int32_t kv_head, int32_t first_row, int row,
                                                      int channel, float o, float inverse, float gate)
 {
     const int64_t r = first_row + row / a.group, head = kv_head * a.group + row % a.group;
-    float value = __fmul_rn(o, inverse);
+    float value = __fmaf_rn(o, inverse, 0.0f);
     if (a.gate) value = __fmul_rn(value, es_attn_sigmoid(gate));
     if (a.out) a.out[(r * a.query_heads + head) * a.head_dim + channel] = value;
     if (a.out16.data)
@@ -105,6 +106,14 @@ static __device__ __forceinline__ void es_attn_leave(float *at, float value)
 {
     const uint32_t bits = __float_as_uint(value) == ES_ATTN_NOTHING ? 0x7FFFFFFFu : __float_as_uint(value);
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(bits) : "memory");
+}
+
+/* Two at once, the first at an even place. */
+static __device__ __forceinline__ void es_attn_leave_two(float *at, float a, float b)
+{
+    const uint32_t low = __float_as_uint(a) == ES_ATTN_NOTHING ? 0x7FFFFFFFu : __float_as_uint(a);
+    const uint32_t high = __float_as_uint(b) == ES_ATTN_NOTHING ? 0x7FFFFFFFu : __float_as_uint(b);
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(low), "r"(high) : "memory");
 }
 
 /* Where a record begins. */

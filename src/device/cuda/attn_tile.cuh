@@ -1,4 +1,4 @@
-/* attn_tile.cuh: the tuned kernel: one producer that keeps tiles of keys and values in flight, and four or eight warps that
+/* attn_tile.cuh: the tuned kernel for few query rows: one producer that keeps tiles of keys and values in flight, and four or eight warps that
  * fold.
  *
  * Everything is transposed, keys (or channels) along the 16 rows of the matrix instruction and query rows along its 8 columns:
@@ -79,17 +79,18 @@ static __device__ __forceinline__ int32_t es_attn_look_up(const es_attn_args &a,
 static __device__ __forceinline__ es_attn_pages es_attn_open_table(const es_attn_args &a, const es_cuda_attn_piece &piece,
                                                                    bool first, int32_t carried)
 {
-    const int lane = threadIdx.x & 31, keys = piece.start + piece.tokens, end = piece.to * ES_CUDA_ATTN_PARTITION;
+    const int lane = threadIdx.x & 31, keys = piece.start + piece.tokens, end = es_cuda_attn_end(&piece) * ES_CUDA_ATTN_STEP;
+    const int begin = es_cuda_attn_begin(&piece) * ES_CUDA_ATTN_STEP;
     es_attn_pages table;
     table.pages = a.pages + piece.first_page;
-    table.base = piece.from * ES_CUDA_ATTN_PARTITION / a.box;
+    table.base = begin / a.box;
     table.last = ((end < keys ? end : keys) - 1) / a.box + 1;
     table.carried_from = table.base, table.carried_to = table.base;
     table.carried = 0;
     if (first) {
-        const int index = (table.base + lane) * a.box / a.page - piece.from * ES_CUDA_ATTN_PARTITION / a.page;
+        const int index = (table.base + lane) * a.box / a.page - begin / a.page;
         table.carried = __shfl_sync(0xffffffffu, carried, index & 31);
-        if (__shfl_sync(0xffffffffu, carried, 0) >= 0) table.carried_to += ES_CUDA_ATTN_PARTITION / a.box;
+        if (__shfl_sync(0xffffffffu, carried, 0) >= 0) table.carried_to += ES_CUDA_ATTN_STEP / a.box;
     }
     table.now = es_attn_look_up(a, table, table.base + lane);
     table.next = es_attn_look_up(a, table, table.base + 32 + lane);
@@ -118,9 +119,9 @@ static __device__ __forceinline__ void es_attn_produce_bulk(const es_attn_args &
 {
     const int lane = threadIdx.x & 31, bytes = a.box * K::D * 2, copies = ES_CUDA_ATTN_TILE / a.box;
     es_attn_pages table = es_attn_open_table(a, piece, first, carried);
-    for (int p = piece.from; p < piece.to; p++) {
+    for (int step = es_cuda_attn_begin(&piece); step < es_cuda_attn_end(&piece); step++) {
         int64_t row[2][4]; /* of each tile's copies; only the first `copies` are there */
-        const int begin = p * ES_CUDA_ATTN_PARTITION / a.box;
+        const int begin = step * ES_CUDA_ATTN_STEP / a.box;
 #pragma unroll
         for (int i = 0; i < 8; i++)
             if (i % 4 < copies) row[i / 4][i % 4] = es_attn_copy_row(a, piece, table, begin + i / 4 * copies + i % 4);
@@ -153,9 +154,9 @@ static __device__ __forceinline__ void es_attn_produce_16(const es_attn_args &a,
 {
     const int tid = threadIdx.x - K::FOLDERS, bytes = a.box * K::D * 2, copies = ES_CUDA_ATTN_TILE / a.box;
     es_attn_pages table = es_attn_open_table(a, piece, first, carried);
-    for (int p = piece.from; p < piece.to; p++) {
+    for (int step = es_cuda_attn_begin(&piece); step < es_cuda_attn_end(&piece); step++) {
         int64_t row[2][4];
-        const int begin = p * ES_CUDA_ATTN_PARTITION / a.box;
+        const int begin = step * ES_CUDA_ATTN_STEP / a.box;
 #pragma unroll
         for (int i = 0; i < 8; i++)
             if (i % 4 < copies) row[i / 4][i % 4] = es_attn_copy_row(a, piece, table, begin + i / 4 * copies + i % 4);
@@ -218,7 +219,7 @@ template <class K> static __device__ __forceinline__ uint32_t es_attn_chunk(int 
 template <class K>
 static __device__ __forceinline__ void
 es_attn_scores(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_shared &s, const es_attn_ring (&ring)[2],
-               const uint32_t (&q)[K::NT][K::D / 16][2], int p, float (&score)[K::KEYS][K::NT][4])
+               const uint32_t (&q)[K::NT][K::D / 16][2], int step, float (&score)[K::KEYS][K::NT][4])
 {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = lane & 15;
 #pragma unroll
@@ -238,12 +239,12 @@ es_attn_scores(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_
 #pragma unroll
             for (int nt = 0; nt < K::NT; nt++) es_attn_mma(score[i][nt], keys, q[nt][ks][0], q[nt][ks][1]);
         }
-        if ((p + 1) * ES_CUDA_ATTN_PARTITION <= piece.start + 1) continue; /* everybody sees all of them */
+        if ((step + 1) * ES_CUDA_ATTN_STEP <= piece.start + 1) continue; /* everybody sees all of them */
 #pragma unroll
         for (int nt = 0; nt < K::NT; nt++)
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const int key = p * ES_CUDA_ATTN_PARTITION + sixteen * 16 + (lane >> 2) + j / 2 * 8;
+                const int key = step * ES_CUDA_ATTN_STEP + sixteen * 16 + (lane >> 2) + j / 2 * 8;
                 const int token = (nt * 8 + 2 * (lane & 3) + j % 2) / a.group;
                 if (key > piece.start + (token < piece.tokens ? token : piece.tokens - 1)) score[i][nt][j] = -INFINITY;
             }
@@ -357,26 +358,26 @@ template <class K> static __device__ __forceinline__ void es_attn_clear(es_attn_
     }
 }
 
-/* Folds one partition into `node`: an empty one, for a leaf. Takes four stages of the ring: K, K, V, V. */
+/* Folds one step of 128 keys into `node`: an empty one, where a partition begins. Takes four stages of the ring: K, K, V, V. */
 template <class K>
 static __device__ __forceinline__ void
-es_attn_fold_partition(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_shared &s, es_attn_ring &ring,
-                       const uint32_t (&q)[K::NT][K::D / 16][2], int p, char *stages, es_attn_node<K> &node)
+es_attn_fold_step(const es_attn_args &a, const es_cuda_attn_piece &piece, const es_attn_shared &s, es_attn_ring &ring,
+                       const uint32_t (&q)[K::NT][K::D / 16][2], int step, char *stages, es_attn_node<K> &node)
 {
     es_attn_ring keys[2], values[2];
     for (int tile = 0; tile < 2; tile++) keys[tile] = ring, es_attn_advance(ring);
     for (int tile = 0; tile < 2; tile++) values[tile] = ring, es_attn_advance(ring);
 
     float score[K::KEYS][K::NT][4], most[2][K::NT][2];
-    es_attn_scores<K>(a, piece, s, keys, q, p, score);
+    es_attn_scores<K>(a, piece, s, keys, q, step, score);
     __syncwarp();
     if ((threadIdx.x & 31) == 0) {
         es_barrier_arrive(s.empty + keys[0].stage * 8);
         es_barrier_arrive(s.empty + keys[1].stage * 8);
     }
     es_attn_weights<K>(s, score, node.m, most);
-    const int valid = piece.start + piece.tokens - p * ES_CUDA_ATTN_PARTITION;
-    if (valid < ES_CUDA_ATTN_PARTITION) es_attn_clear_values<K>(a, s, values, valid, stages);
+    const int valid = piece.start + piece.tokens - step * ES_CUDA_ATTN_STEP;
+    if (valid < ES_CUDA_ATTN_STEP) es_attn_clear_values<K>(a, s, values, valid, stages);
 
     float l[K::NT][4];
 #pragma unroll
@@ -385,16 +386,15 @@ es_attn_fold_partition(const es_attn_args &a, const es_cuda_attn_piece &piece, c
         for (int j = 0; j < 4; j++) l[nt][j] = node.l[nt][j % 2];
 #pragma unroll
     for (int tile = 0; tile < 2; tile++) {
-        if (tile || K::LOOSE)
 #pragma unroll
-            for (int nt = 0; nt < K::NT; nt++)
+        for (int nt = 0; nt < K::NT; nt++)
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const float fade = es_attn_fade(tile ? most[0][nt][j % 2] : node.m[nt][j % 2], most[tile][nt][j % 2]);
-                    l[nt][j] = __fmul_rn(l[nt][j], fade);
+            for (int j = 0; j < 4; j++) {
+                const float fade = es_attn_fade(tile ? most[0][nt][j % 2] : node.m[nt][j % 2], most[tile][nt][j % 2]);
+                l[nt][j] = __fmul_rn(l[nt][j], fade);
 #pragma unroll
-                    for (int mt = 0; mt < K::MT; mt++) node.o[mt][nt][j] = __fmul_rn(node.o[mt][nt][j], fade);
-                }
+                for (int mt = 0; mt < K::MT; mt++) node.o[mt][nt][j] = __fmul_rn(node.o[mt][nt][j], fade);
+            }
         es_attn_add_tile<K>(a, s, values[tile], tile, node, l);
     }
 #pragma unroll
@@ -599,10 +599,12 @@ static __device__ __forceinline__ void es_attn_fold_piece(const es_attn_args &a,
     stack.have = 0;
     int slot = piece.node;
     es_attn_clear<K>(node);
-    for (int p = piece.from; p < piece.to; p++) {
-        es_attn_fold_partition<K>(a, piece, s, ring, q, p, stages, node);
-        if (K::LOOSE) continue;
-        es_attn_push<K>(a, piece, stack, p, node, slot);
+    const int end = es_cuda_attn_end(&piece);
+    int p = piece.from;
+    for (int step = es_cuda_attn_begin(&piece); step < end; step++) {
+        es_attn_fold_step<K>(a, piece, s, ring, q, step, stages, node);
+        if (K::LOOSE || (step + 1 < end && (step + 1) & (piece.chain - 1))) continue;
+        es_attn_push<K>(a, piece, stack, p++, node, slot);
         es_attn_clear<K>(node);
     }
     if (!K::LOOSE)

@@ -263,10 +263,7 @@ static __global__ void ES_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1) wide_ke
 
 /* --- launching --- */
 
-typedef CUresult (*encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
-                           const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                           CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-static encode encode_map; /* NULL: this card or its driver has no such copies */
+static es_tensor_encode encode_map; /* NULL: this card or its driver has no such copies */
 static int most_clusters, all_clusters;
 
 /* Rows of bfloat16 in boxes of 64 columns, swizzled; what lies past them reads as zero. */
@@ -293,14 +290,8 @@ es_status es_cuda_product_wide_setup(const es_cuda_gpu *gpu, bool *there)
 {
     *there = false;
     if (gpu->major != 9 || gpu->minor != 0) return ES_OK;
-    cudaDriverEntryPointQueryResult found;
-    void *function = NULL;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess ||
-        found != cudaDriverEntryPointSuccess) {
-        cudaGetLastError();
-        return ES_OK;
-    }
+    const es_tensor_encode encoder = es_tensor_encoder();
+    if (!encoder) return ES_OK;
     ES_TRY(allow<STORE>());
     ES_TRY(allow<ADD>());
     ES_TRY(allow<SWIGLU>());
@@ -316,7 +307,7 @@ es_status es_cuda_product_wide_setup(const es_cuda_gpu *gpu, bool *there)
     ES_TRY(es_cuda_check(cudaOccupancyMaxActiveClusters(&most_clusters, wide_kernel<STORE>, &config), "clusters of products"));
     if (most_clusters < 1) return ES_OK;
     all_clusters = most_clusters;
-    encode_map = (encode)function;
+    encode_map = encoder;
     *there = true;
     return ES_OK;
 }
