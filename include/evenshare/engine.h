@@ -254,7 +254,7 @@ typedef struct es_engine_stats {
     double last_step_seconds, all_steps_seconds;
     uint64_t step_bucket[ES_STEP_BUCKETS];
     uint64_t budget_overruns;        /**< steps that took longer than their budget while somebody generated */
-    double step_budget_seconds;      /**< 0: no bound */
+    double step_budget_seconds;      /**< of the next step while someone generates; 0: no bound */
     /* the step that is being computed, for whoever watches over it */
     double step_seconds;             /**< how long it has run so far; 0: none is */
     int32_t step_sequences, step_rows, step_prompt_rows;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,6 +92,7 @@ static es_status start_server(const settings *s, child *out)
     if (pipe(ends) != 0) return es_fail(ES_IO, "a pipe to the server cannot be had");
     out->id = fork();
     if (out->id == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody is left to stop it when this program is killed */
         dup2(ends[1], STDOUT_FILENO);
         close(ends[0]);
         close(ends[1]);

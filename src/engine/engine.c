@@ -439,7 +439,7 @@ es_engine_stats es_engine_get_stats(const es_engine *engine)
         .state_bytes = engine->state_bytes, .all_steps_seconds = (double)atomic_load(&c->all_steps_nanoseconds) * 1e-9,
         .pages_used = atomic_load(&c->pages_used), .pages_total = engine->info.pages,
         .last_step_seconds = (double)atomic_load(&c->step_nanoseconds) * 1e-9,
-        .step_budget_seconds = engine->info.step_budget,
+        .step_budget_seconds = (double)atomic_load(&c->budget_nanoseconds) * 1e-9,
         .step_seconds = began && now > began ? (double)(now - began) * 1e-9 : 0,
         .step_sequences = atomic_load(&c->step_sequences), .step_rows = atomic_load(&c->step_rows),
         .step_prompt_rows = atomic_load(&c->step_prompt_rows), .step_depth = atomic_load(&c->step_depth),

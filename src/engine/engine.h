@@ -25,7 +25,7 @@ typedef struct es_engine_counters {
     _Atomic int64_t states_used;
     _Atomic int32_t running, waiting;
     _Atomic int64_t pages_used, pages_held;
-    _Atomic uint64_t step_nanoseconds;
+    _Atomic uint64_t step_nanoseconds, budget_nanoseconds; /* of the last step; of the next */
     _Atomic uint64_t step_began; /* on the engine's clock; 0: between steps */
     _Atomic int32_t step_sequences, step_rows, step_prompt_rows;
     _Atomic int64_t step_depth;

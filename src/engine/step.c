@@ -360,11 +360,17 @@ static int32_t plan_step(es_engine *engine, int64_t *prompt_rows, int64_t *again
     return rows;
 }
 
+static void set_budget(es_engine *engine, double budget)
+{
+    engine->scheduler.budget = budget;
+    atomic_store(&engine->counters.budget_nanoseconds, (uint64_t)(budget * 1e9));
+}
+
 /* A budget of three decode steps means steps as they are now, and steps without a prompt tell. */
 static void follow_decode_time(es_engine *engine, double took)
 {
     engine->decode_seconds = es_decode_time_after(engine->decode_seconds, took);
-    if (engine->own_budget) engine->scheduler.budget = es_budget_of(engine->decode_seconds, engine->info.step_budget, LEAST_BUDGET);
+    if (engine->own_budget) set_budget(engine, es_budget_of(engine->decode_seconds, engine->info.step_budget, LEAST_BUDGET));
 }
 
 /* What is being computed, where a watcher sees it even if this step never ends. */
@@ -500,7 +506,7 @@ es_status es_engine_measure(es_engine *engine, double budget)
     /* A gap below 20 ms is nobody's concern: a tiny model's prompts need not be cut to crumbs for it. */
     const double usual = 3 * one > LEAST_BUDGET ? 3 * one : LEAST_BUDGET;
     engine->info.step_budget = budget < 0 ? 0 : budget > 0 ? budget : usual;
-    engine->scheduler.budget = engine->info.step_budget;
+    set_budget(engine, engine->info.step_budget);
     engine->own_budget = budget == 0;
     return ES_OK;
 }

@@ -21,6 +21,17 @@ static const float *conv_input(const es_op_delta_prepare *op, const es_span *spa
     return es_cpu_floats(op->conv_state) + ((int64_t)span->slot * taps + taps + row) * channels + c;
 }
 
+enum { FETCH_ROWS = 6 };
+
+/* n numbers to be read, and n to be written. */
+static void fetch_row(const float *in, const float *out, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += 16) {
+        __builtin_prefetch(in + i);
+        __builtin_prefetch(out + i, 1);
+    }
+}
+
 /* One head's channels [c, c + n) over a span: convolve, unit length for q and k, then keep the last three inputs. */
 static void convolve_head(es_cpu *cpu, const es_op_delta_prepare *op, const es_span *span, int64_t c, int32_t n, bool unit,
                           float scale)
@@ -30,6 +41,8 @@ static void convolve_head(es_cpu *cpu, const es_op_delta_prepare *op, const es_s
     const float *w = es_cpu_floats(op->conv) + c;
     for (int32_t t = 0; t < span->rows; t++) {
         float *out = es_cpu_floats(op->out) + (span->first_row + t) * channels + c;
+        /* Rows lie kilobytes apart: no prefetcher of the machine foresees the next page. */
+        if (t + FETCH_ROWS < span->rows) fetch_row(conv_input(op, span, t + FETCH_ROWS, c, zeros), out + FETCH_ROWS * channels, n);
         cpu->kernels.conv_silu(conv_input(op, span, t - 3, c, zeros), conv_input(op, span, t - 2, c, zeros),
                                conv_input(op, span, t - 1, c, zeros), conv_input(op, span, t, c, zeros), w,
                                channels, out, n);
@@ -132,8 +145,12 @@ void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delt
         const es_span *span = &batch->span[unit / (s->value_heads * tiles)];
         const int32_t head = (int32_t)(unit / tiles % s->value_heads);
         scan_tile(cpu, op, span, head, (int32_t)(unit % tiles) * ES_DELTA_COLUMNS);
-        for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < span->rows; r++)
-            finish_unit(cpu, finish, (int64_t)(span->first_row + r) * s->value_heads + head);
+        for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < span->rows; r++) {
+            const int64_t row = span->first_row + r, ahead = ((row + FETCH_ROWS) * s->value_heads + head) * s->value_dim;
+            if (r + FETCH_ROWS < span->rows)
+                fetch_row(es_cpu_floats(finish->z) + ahead, es_cpu_floats(finish->out) + ahead, s->value_dim);
+            finish_unit(cpu, finish, row * s->value_heads + head);
+        }
     }
 }
 

@@ -214,6 +214,18 @@ INLINE void delta_row(const es_delta_tile *tile, int32_t t, int32_t column, cons
     for (int c = 0; c < C; c++) v_store(tile->out + t * tile->out_stride + column + c * ES_LANES, out[c]);
 }
 
+/* Rows of q, k and v lie kilobytes apart, and no prefetcher of the machine foresees the next page. */
+INLINE void fetch_delta_row(const es_delta_tile *tile, int32_t t, int32_t column, const int C)
+{
+    if (t >= tile->rows) return;
+    const int64_t at = t * tile->x_stride;
+    for (int32_t i = 0; i < tile->key_dim; i += 16) {
+        __builtin_prefetch(tile->q + at + i);
+        __builtin_prefetch(tile->k + at + i);
+    }
+    for (int i = 0; i < C * ES_LANES; i += 16) __builtin_prefetch(tile->v + at + column + i);
+}
+
 /* Row t's second half, and the next row's first half in the same pass: `scratch` holds the state that t's decay has been applied to
  * and is left with the next row's applied, whose prediction comes with it. The last row leaves its state in the tile. */
 INLINE void delta_step(const es_delta_tile *tile, int32_t t, int32_t column, float *scratch, v16 *predicted, const bool last, const int C)
@@ -223,6 +235,7 @@ INLINE void delta_step(const es_delta_tile *tile, int32_t t, int32_t column, flo
     const float *next_k = last ? k : k + tile->x_stride;
     const v16 beta = v_set(gate[1]), next_decay = last ? beta : v_set(gate[tile->gate_stride]);
     v16 delta[4], out[4], next[4];
+    fetch_delta_row(tile, t + 3, column, C);
     for (int c = 0; c < C; c++) {
         delta[c] = v_mul(beta, v_sub(v_load(v + c * ES_LANES), predicted[c]));
         out[c] = next[c] = v_set(0.0f);
