@@ -62,7 +62,7 @@ typedef enum es_device_kind {
     ES_DEVICE_CUDA, /**< the first NVIDIA GPU; opening fails, with the reason, where there is none */
 } es_device_kind;
 
-/** Where weights lie while a CPU computes. Copies can lie in huge pages and are read a quarter to a third faster; a mapped file is
+/** Where weights lie while a CPU computes. Copies can lie in huge pages and are read a fifth to two fifths faster; a mapped file is
  *  there at once, and shared with whoever else maps it. Changes no bit of an answer. */
 typedef enum es_weights {
     ES_WEIGHTS_AUTO,   /**< copied where that leaves at least as much memory again */

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A line of /proc/meminfo; 0 where there is none. */
-static size_t machine_bytes(const char *name)
+/* What a line "NAME: n kB" of a file says, in bytes; 0 where there is none. */
+static size_t bytes_of(const char *path, const char *name)
 {
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
+    FILE *f = fopen(path, "r");
+    char line[256];
     size_t bytes = 0;
     const size_t length = strlen(name);
     while (f && !bytes && fgets(line, sizeof line, f))
@@ -72,13 +72,13 @@ static size_t cgroup_bytes(void)
 
 size_t es_memory_limit(void)
 {
-    const size_t least = smaller(machine_bytes("MemTotal"), cgroup_bytes());
+    const size_t least = smaller(bytes_of("/proc/meminfo", "MemTotal"), cgroup_bytes());
     return least ? least : (size_t)1 << 30;
 }
 
 size_t es_memory_available(void)
 {
-    return smaller(machine_bytes("MemAvailable"), es_memory_limit());
+    return smaller(bytes_of("/proc/meminfo", "MemAvailable"), es_memory_limit());
 }
 
 #define HUGE_PAGE ((size_t)2 << 20)
@@ -111,13 +111,7 @@ void es_memory_populate(void *data, size_t bytes)
 
 size_t es_memory_in_huge_pages(void)
 {
-    FILE *f = fopen("/proc/self/smaps_rollup", "r");
-    char line[256];
-    unsigned long long kilobytes = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "AnonHugePages: %llu kB", &kilobytes) == 1) break;
-    if (f) fclose(f);
-    return (size_t)kilobytes * 1024;
+    return bytes_of("/proc/self/smaps_rollup", "AnonHugePages");
 }
 
 void es_memory_unmap(void *data, size_t bytes)

@@ -1,6 +1,7 @@
 /* step.c: one step: rows are laid out, the program runs, logits become tokens, and whoever asked is told. */
 #include "engine/engine.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -504,7 +505,7 @@ es_status es_engine_measure(es_engine *engine, double budget)
     ES_TRY(measure_rows(engine, one, pages, &engine->scheduler.cost));
     engine->info.decode_seconds = engine->decode_seconds = one;
     /* A gap below 20 ms is nobody's concern: a tiny model's prompts need not be cut to crumbs for it. */
-    const double usual = 3 * one > LEAST_BUDGET ? 3 * one : LEAST_BUDGET;
+    const double usual = es_budget_of(one, HUGE_VAL, LEAST_BUDGET);
     engine->info.step_budget = budget < 0 ? 0 : budget > 0 ? budget : usual;
     set_budget(engine, engine->info.step_budget);
     engine->own_budget = budget == 0;

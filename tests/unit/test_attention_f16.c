@@ -186,22 +186,12 @@ static void attention_is_that_of_the_same_numbers_in_float32(void **state)
     }
 }
 
-static void a_gpu_refuses_them(void **state)
-{
-    (void)state;
-    const es_device_options options = {.numeric = ES_NUMERIC_BF16, .kv_type = ES_KV_F16};
-    es_device *device = NULL;
-    assert_int_equal(es_device_open(ES_DEVICE_CUDA, &options, &device), ES_UNSUPPORTED);
-    assert_non_null(strstr(es_error_message(), "--kv-type f16 needs --device cpu"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_is_stored_as_the_nearest_half),
         cmocka_unit_test(every_half_is_read_as_it_is),
         cmocka_unit_test(attention_is_that_of_the_same_numbers_in_float32),
-        cmocka_unit_test(a_gpu_refuses_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -187,21 +187,11 @@ static void heads_that_do_not_divide_are_refused(void **state)
     assert_non_null(strstr(es_error_message(), "multiple of 32"));
 }
 
-static void a_gpu_refuses_them(void **state)
-{
-    (void)state;
-    const es_device_options options = {.numeric = ES_NUMERIC_BF16, .kv_type = ES_KV_Q8_0};
-    es_device *device = NULL;
-    assert_int_equal(es_device_open(ES_DEVICE_CUDA, &options, &device), ES_UNSUPPORTED);
-    assert_non_null(strstr(es_error_message(), "--kv-type q8_0 needs --device cpu"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_are_as_near_as_rounding_allows),
         cmocka_unit_test(heads_that_do_not_divide_are_refused),
-        cmocka_unit_test(a_gpu_refuses_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

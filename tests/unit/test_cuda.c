@@ -24,6 +24,22 @@ static void a_missing_library_is_named(void **state)
     assert_non_null(strstr(es_error_message(), "/nowhere/libevenshare_cuda.so"));
 }
 
+/* Before any library is looked for. */
+static void keys_and_values_of_the_cpus_types_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        es_kv_type type;
+        const char *says;
+    } of[] = {{ES_KV_Q8_0, "--kv-type q8_0 needs --device cpu"}, {ES_KV_F16, "--kv-type f16 needs --device cpu"}};
+    for (int i = 0; i < 2; i++) {
+        const es_device_options options = {.numeric = ES_NUMERIC_BF16, .kv_type = of[i].type};
+        es_device *device = NULL;
+        assert_int_equal(es_device_open(ES_DEVICE_CUDA, &options, &device), ES_UNSUPPORTED);
+        assert_non_null(strstr(es_error_message(), of[i].says));
+    }
+}
+
 static void a_foreign_library_is_refused(void **state)
 {
     (void)state;
@@ -87,6 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missing_library_is_named),
         cmocka_unit_test(a_foreign_library_is_refused),
+        cmocka_unit_test(keys_and_values_of_the_cpus_types_are_refused),
         cmocka_unit_test(a_missing_gpu_is_a_sentence),
         cmocka_unit_test(without_a_gpu_auto_is_the_cpu),
         cmocka_unit_test(the_comparison_finds_no_difference_in_itself),
