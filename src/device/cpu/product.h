@@ -66,6 +66,7 @@ typedef struct es_int8_rows {
     const float *offset; /**< [blocks][16], or NULL; where there are offsets no integer is below zero, and halves is 1 */
     const uint8_t *next; /**< stored rows that come after these, to be fetched meanwhile, or NULL; never read here */
     size_t next_bytes;
+    int32_t bits;        /**< that hold any of the integers; 0: not said, 8 do */
 } es_int8_rows;
 
 /** Room that an unpacked block of 16 rows takes, for `columns` inputs. */
@@ -105,6 +106,12 @@ void es_one_token_avx512(es_products *products);
 /** The products of more than one token, for es_products_avx512(); bf16 wants sixteen rows. */
 void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
 void es_several_tokens_bf16(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out);
+
+/** The same with AVX2 alone, for es_products_avx2(): one token as well, and blocks of fewer rows. */
+void es_one_token_avx2(es_products *products);
+void es_one_token_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, float *out);
+void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
+void es_several_tokens_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out);
 
 /** The VNNI product, to which the AMX one hands single tokens. */
 void es_product_int8_vnni(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);

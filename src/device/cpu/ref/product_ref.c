@@ -221,7 +221,7 @@ static void unpack_rows(const void *rows, size_t row_bytes, int32_t count, int64
             if (offsets) room->offset[b * ES_PRODUCT_ROWS + r] = u.offset;
         }
     *out = (es_int8_rows){
-        room->q, columns, ES_PRODUCT_BLOCK, count, blocks, halves, room->scale, offsets ? room->offset : NULL, NULL, 0};
+        room->q, columns, ES_PRODUCT_BLOCK, count, blocks, halves, room->scale, offsets ? room->offset : NULL, NULL, 0, 0};
 }
 
 #define UNPACK(name, type, halves, offsets)                                                                                   \

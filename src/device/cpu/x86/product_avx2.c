@@ -1,9 +1,5 @@
-/* product_avx2.c: the products of modes bf16 and int8 with AVX2, for machines without AVX-512 VNNI.
- *
- * Integers: AVX2 multiplies unsigned bytes by signed ones and adds pairs in 16 bits, where they would saturate. The weight gives
- * its sign to the input first: |w| ≤ 128 times ±x with |x| ≤ 127 makes pairs of at most 32,512, so that every sum is exact.
- * bfloat16: pairs of inputs of eight rows are turned into lanes once per block of 32, and then serve all tokens. The sums and
- * their order are product.h's. */
+/* product_avx2.c: what the products of modes bf16 and int8 read, made with AVX2: tokens encoded, stored weights as integers. The
+ * products themselves are several_tokens_avx2.c and, straight from stored weights, one_token_avx2.c. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -92,148 +88,6 @@ static void encode_bf16(const float *const *x, int32_t tokens, int64_t columns, 
         }
 }
 
-/* Eight rows of eight pairs become eight registers of one pair of each row. */
-INLINE void turn_pairs(const uint16_t *w, int64_t stride, int32_t rows, __m256i out[8])
-{
-    __m256i z[8], a[8];
-    for (int r = 0; r < 8; r++) z[r] = r < rows ? load_bytes(w + r * stride) : _mm256_setzero_si256();
-    for (int i = 0; i < 4; i++) {
-        a[2 * i] = _mm256_unpacklo_epi32(z[2 * i], z[2 * i + 1]);
-        a[2 * i + 1] = _mm256_unpackhi_epi32(z[2 * i], z[2 * i + 1]);
-    }
-    for (int i = 0; i < 2; i++)
-        for (int k = 0; k < 2; k++) {
-            z[4 * i + 2 * k] = _mm256_unpacklo_epi64(a[4 * i + k], a[4 * i + 2 + k]);
-            z[4 * i + 2 * k + 1] = _mm256_unpackhi_epi64(a[4 * i + k], a[4 * i + 2 + k]);
-        }
-    for (int i = 0; i < 4; i++) {
-        out[i] = _mm256_permute2x128_si256(z[i], z[4 + i], 0x20);
-        out[4 + i] = _mm256_permute2x128_si256(z[i], z[4 + i], 0x31);
-    }
-}
-
-INLINE __m256 even_part(__m256i pairs)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
-}
-
-INLINE __m256 odd_part(__m256i pairs)
-{
-    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xFFFF0000)));
-}
-
-/* One block of 32 inputs of sixteen rows and T tokens: w[i] and w[16 + i] hold pair i of rows 0–7 and 8–15; `n` tokens to a row
- * of x. Two tokens are eight chains of fused steps, which hide that each step waits for the one before. */
-INLINE void add_bf16_block(const __m256i w[32], const uint16_t *x, int32_t n, float *out, const int T)
-{
-    __m256 e[2][2], o[2][2];
-    for (int t = 0; t < T; t++) e[t][0] = e[t][1] = o[t][0] = o[t][1] = _mm256_setzero_ps();
-    for (int i = 0; i < 16; i++)
-        for (int t = 0; t < T; t++) {
-            const uint16_t *pair = x + (i * n + t) * 2;
-            const __m256 xe = _mm256_set1_ps(es_bfloat_to_float(pair[0])), xo = _mm256_set1_ps(es_bfloat_to_float(pair[1]));
-            for (int h = 0; h < 2; h++) {
-                e[t][h] = _mm256_fmadd_ps(even_part(w[16 * h + i]), xe, e[t][h]);
-                o[t][h] = _mm256_fmadd_ps(odd_part(w[16 * h + i]), xo, o[t][h]);
-            }
-        }
-    for (int t = 0; t < T; t++)
-        for (int h = 0; h < 2; h++) {
-            float *c = out + t * ES_PRODUCT_ROWS + 8 * h;
-            _mm256_storeu_ps(c, _mm256_add_ps(_mm256_loadu_ps(c), _mm256_add_ps(e[t][h], o[t][h])));
-        }
-}
-
-static void bf16_product(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out)
-{
-    for (int32_t p = 0; p < panels; p++)
-        memset(out + p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS, 0, (size_t)panel[p].tokens * ES_PRODUCT_ROWS * sizeof *out);
-    for (int64_t b = 0; b < rows->blocks; b++) {
-        __m256i w[32];
-        for (int h = 0; h < 2; h++)
-            for (int k = 0; k < 2; k++)
-                turn_pairs(rows->w + 8 * h * rows->stride + b * ES_PRODUCT_BLOCK + 16 * k, rows->stride, rows->rows - 8 * h,
-                           w + 16 * h + 8 * k);
-        for (int32_t p = 0; p < panels; p++) {
-            const int32_t n = panel[p].tokens;
-            const uint16_t *x = (const uint16_t *)panel[p].data + b * 16 * n * 2;
-            float *place = out + p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
-            int32_t t = 0;
-            for (; t + 2 <= n; t += 2) add_bf16_block(w, x + 2 * t, n, place + t * ES_PRODUCT_ROWS, 2);
-            if (t < n) add_bf16_block(w, x + 2 * t, n, place + t * ES_PRODUCT_ROWS, 1);
-        }
-    }
-}
-
-/* Four rows' dot products with x, each in two halves of 16 inputs: the first halves in the lower four words. */
-INLINE __m256i four_rows(const int8_t *q, int64_t stride, __m256i x)
-{
-    __m256i z[4];
-    for (int r = 0; r < 4; r++) {
-        const __m256i w = load_bytes(q + r * stride);
-        z[r] = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1));
-    }
-    return _mm256_hadd_epi32(_mm256_hadd_epi32(z[0], z[1]), _mm256_hadd_epi32(z[2], z[3]));
-}
-
-/* Sums of eight rows: of the first halves, and of the second. */
-INLINE void eight_rows(const int8_t *q, int64_t stride, __m256i x, __m256i *first, __m256i *second)
-{
-    const __m256i a = four_rows(q, stride, x), b = four_rows(q + 4 * stride, stride, x);
-    *first = _mm256_permute2x128_si256(a, b, 0x20);
-    *second = _mm256_permute2x128_si256(a, b, 0x31);
-}
-
-INLINE __m256i token_block(const es_panel *panel, int64_t block, int32_t t)
-{
-    const int32_t n = panel->tokens;
-    const int8_t *x = (const int8_t *)panel->data + (block * 8 * n + t) * 4;
-    if (n == 1) return load_bytes(x);
-    int32_t quads[8];
-    for (int i = 0; i < 8; i++) memcpy(&quads[i], x + i * n * 4, 4);
-    return load_bytes(quads);
-}
-
-INLINE __m256 add_sum(__m256 acc, const float *scale, __m256 x_scale, __m256 sum)
-{
-    return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_loadu_ps(scale), x_scale), sum, acc);
-}
-
-INLINE void int8_token(const es_int8_rows *rows, const es_panel *panel, int32_t t, float *out, const int halves)
-{
-    __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    const int32_t n = panel->tokens;
-    for (int64_t b = 0; b < rows->blocks; b++) {
-        const __m256i x = token_block(panel, b, t);
-        const __m256 x_scale = _mm256_set1_ps(panel->scale[b * n + t]), x_sum = _mm256_set1_ps(panel->sum[b * n + t]);
-        for (int h = 0; h < 2; h++) {
-            __m256i first, second;
-            eight_rows(rows->q + 8 * h * rows->row_stride + b * rows->block_stride, rows->row_stride, x, &first, &second);
-            const float *scale = rows->scale + b * halves * ES_PRODUCT_ROWS + 8 * h;
-            if (halves == 1) {
-                acc[h] = add_sum(acc[h], scale, x_scale, _mm256_cvtepi32_ps(_mm256_add_epi32(first, second)));
-            } else {
-                acc[h] = add_sum(acc[h], scale, x_scale, _mm256_cvtepi32_ps(first));
-                acc[h] = add_sum(acc[h], scale + ES_PRODUCT_ROWS, x_scale, _mm256_cvtepi32_ps(second));
-            }
-            if (rows->offset) acc[h] = add_sum(acc[h], rows->offset + b * ES_PRODUCT_ROWS + 8 * h, x_scale, x_sum);
-        }
-    }
-    for (int h = 0; h < 2; h++) _mm256_storeu_ps(out + 8 * h, acc[h]);
-}
-
-static void int8_product(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
-{
-    for (int32_t p = 0; p < panels; p++)
-        for (int32_t t = 0; t < panel[p].tokens; t++) {
-            float *place = out + (p * ES_PANEL_TOKENS + t) * ES_PRODUCT_ROWS;
-            if (rows->halves == 1)
-                int8_token(rows, &panel[p], t, place, 1);
-            else
-                int8_token(rows, &panel[p], t, place, 2);
-        }
-}
-
 /* --- stored weights as integers --- */
 
 /* Sixteen bytes hold 32 nibbles: the low ones first. */
@@ -267,7 +121,7 @@ INLINE void put(int8_t *q, __m256i bytes)
     _mm256_storeu_si256((__m256i *)q, bytes);
 }
 
-#define UNPACK_32(name, block_type, integers, offset_of)                                                                   \
+#define UNPACK_32(name, block_type, width, integers, offset_of)                                                                   \
     static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns,                         \
                               const es_unpack_room *room, es_int8_rows *out)                                              \
     {                                                                                                                     \
@@ -282,13 +136,13 @@ INLINE void put(int8_t *q, __m256i bytes)
                 if (offsets) room->offset[i * ES_PRODUCT_ROWS + r] = es_block_half((const uint8_t *)b + (offset_of));     \
             }                                                                                                             \
         *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale,                          \
-                              offsets ? room->offset : NULL, NULL, 0};                                                             \
+                              offsets ? room->offset : NULL, NULL, 0, width};                                                      \
     }
-UNPACK_32(few_q8_0, es_block_q8_0, load_bytes(b->q), 0)
-UNPACK_32(q4_0, es_block_q4_0, _mm256_sub_epi8(nibbles(b->q), _mm256_set1_epi8(8)), 0)
-UNPACK_32(q4_1, es_block_q4_1, nibbles(b->q), 2)
-UNPACK_32(q5_0, es_block_q5_0, _mm256_sub_epi8(_mm256_or_si256(nibbles(b->q), fifth_bits(b->high)), _mm256_set1_epi8(16)), 0)
-UNPACK_32(q5_1, es_block_q5_1, _mm256_or_si256(nibbles(b->q), fifth_bits(b->high)), 2)
+UNPACK_32(few_q8_0, es_block_q8_0, 8, load_bytes(b->q), 0)
+UNPACK_32(q4_0, es_block_q4_0, 4, _mm256_sub_epi8(nibbles(b->q), _mm256_set1_epi8(8)), 0)
+UNPACK_32(q4_1, es_block_q4_1, 4, nibbles(b->q), 2)
+UNPACK_32(q5_0, es_block_q5_0, 5, _mm256_sub_epi8(_mm256_or_si256(nibbles(b->q), fifth_bits(b->high)), _mm256_set1_epi8(16)), 0)
+UNPACK_32(q5_1, es_block_q5_1, 5, _mm256_or_si256(nibbles(b->q), fifth_bits(b->high)), 2)
 
 /* Sixteen rows of Q8_0 are used as they lie in memory; only their scales are gathered. */
 static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
@@ -304,7 +158,7 @@ static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64
         for (int64_t b = 0; b < blocks; b++)
             room->scale[b * ES_PRODUCT_ROWS + r] = es_block_half(rows + (size_t)r * row_bytes + (size_t)b * sizeof(es_block_q8_0));
     *out = (es_int8_rows){(const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL,
-                          NULL, 0};
+                          NULL, 0, 8};
 }
 
 /* Integers of one row's block of 256: 32 bytes hold two groups of 32; Q5_K has a bit more for each in `high`. */
@@ -324,7 +178,7 @@ INLINE void nibbles_k(const uint8_t *q, const uint8_t *high, int8_t *out)
     }
 }
 
-#define UNPACK_K(name, block_type, high)                                                                                   \
+#define UNPACK_K(name, block_type, width, high)                                                                                  \
     static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns,                         \
                               const es_unpack_room *room, es_int8_rows *out)                                              \
     {                                                                                                                     \
@@ -341,10 +195,10 @@ INLINE void nibbles_k(const uint8_t *q, const uint8_t *high, int8_t *out)
                 }                                                                                                         \
             }                                                                                                             \
         *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 1, room->scale,      \
-                              room->offset, NULL, 0};                                                                              \
+                              room->offset, NULL, 0, width};                                                                       \
     }
-UNPACK_K(q4_k, es_block_q4_k, NULL)
-UNPACK_K(q5_k, es_block_q5_k, b->high)
+UNPACK_K(q4_k, es_block_q4_k, 4, NULL)
+UNPACK_K(q5_k, es_block_q5_k, 5, b->high)
 
 static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
                         es_int8_rows *out)
@@ -363,15 +217,16 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
             for (int h = 0; h < 16; h++)
                 room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = es_block_half(b->d) * (float)b->scales[h];
         }
-    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0};
+    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0,
+                          6};
 }
 
 void es_products_avx2(es_products *products)
 {
     products->encode_bf16 = encode_bf16;
     products->encode_int8 = encode_int8;
-    products->bf16 = bf16_product;
-    products->int8 = int8_product;
+    products->bf16 = es_several_tokens_bf16_avx2;
+    products->int8 = es_several_tokens_int8_avx2;
     products->unpack[ES_Q8_0] = unpack_q8_0;
     products->unpack[ES_Q4_0] = unpack_q4_0;
     products->unpack[ES_Q4_1] = unpack_q4_1;
@@ -380,4 +235,5 @@ void es_products_avx2(es_products *products)
     products->unpack[ES_Q4_K] = unpack_q4_k;
     products->unpack[ES_Q5_K] = unpack_q5_k;
     products->unpack[ES_Q6_K] = unpack_q6_k;
+    es_one_token_avx2(products);
 }

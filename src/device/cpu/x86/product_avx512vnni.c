@@ -240,7 +240,7 @@ static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64
         _mm512_storeu_ps(room->scale + b * ES_PRODUCT_ROWS,
                          sixteen_halves(rows + (size_t)b * sizeof(es_block_q8_0), row_bytes, count));
     *out = (es_int8_rows){
-        (const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL, NULL, 0};
+        (const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL, NULL, 0, 0};
     if (count == ES_PRODUCT_ROWS) return;
     for (int32_t r = 0; r < ES_PRODUCT_ROWS; r++)
         for (int64_t b = 0; b < blocks; b++) {
@@ -325,7 +325,7 @@ INLINE void put_column(float *column, __m256 values)
             }                                                                                                                 \
         }                                                                                                                     \
         *out = (es_int8_rows){room->q, columns,     ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK,                      \
-                              1,       room->scale, room->offset,     NULL,  0};                                              \
+                              1,       room->scale, room->offset,     NULL,  0,     0};                                             \
     }
 UNPACK_K(q4_k, es_block_q4_k)
 UNPACK_K(q5_k, es_block_q5_k)
@@ -343,7 +343,7 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
         }
     }
     *out =
-        (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0};
+        (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0, 0};
 }
 
 /* Sixteen bytes hold 32 nibbles: the low ones first. */
@@ -398,7 +398,7 @@ INLINE __m256i ints_q5_1(const es_block_q5_1 *b)
                 _mm512_storeu_ps(room->offset + i * ES_PRODUCT_ROWS, sixteen_halves(at + (offset_at), row_bytes, count));     \
         }                                                                                                                     \
         *out = (es_int8_rows){                                                                                                \
-            room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale, (offset_at) ? room->offset : NULL, NULL, 0};   \
+            room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale, (offset_at) ? room->offset : NULL, NULL, 0, 0};   \
     }
 UNPACK_32(q4_0, es_block_q4_0, 0)
 UNPACK_32(q4_1, es_block_q4_1, 2)

@@ -1,0 +1,361 @@
+/* one_token_avx2.c: the products of modes bf16 and int8 for a single token with AVX2 alone, straight from stored weights.
+ *
+ * Decoding reads every weight once, so nothing may come between memory and the products. Eight rows at a time are brought into
+ * the lanes of a register as they are stored, four or five bits to a weight or eight, and unpacked there: half as much has to be
+ * turned, and no sum crosses lanes. The rows sixteen further on are fetched meanwhile. The sums and their order are product.h's;
+ * integers that lie around zero are moved up until none is below it, and what that adds comes off again, all exact. */
+#include <stdbool.h>
+
+#include "device/cpu/blocks.h"
+#include "device/cpu/product.h"
+#include "device/cpu/x86/fetch.h"
+#include "device/cpu/x86/turn_avx2.h"
+
+#define UNROLL _Pragma("GCC unroll 16")
+
+enum { EIGHT = 8, SHORT_ROW = 1024 /* bytes */ };
+
+/* Eight rows of a matrix, and where the rows begin that are fetched meanwhile: sixteen further on, or 32 where rows are so short
+ * that memory would not have answered by then. */
+typedef struct eight {
+    const uint8_t *rows, *ahead;
+    int64_t row_bytes;
+    const es_panel *panel;
+} eight;
+
+INLINE eight eight_rows(const void *rows, size_t row_bytes, int h, const es_panel *panel)
+{
+    const uint8_t *first = (const uint8_t *)rows + (size_t)(EIGHT * h) * row_bytes;
+    return (eight){first, first + (row_bytes < SHORT_ROW ? 32 : 16) * row_bytes, (int64_t)row_bytes, panel};
+}
+
+/* Fetch as much of the rows that come later as bytes [from, to) of a row are of these eight. */
+INLINE void fetch_later(const eight *s, size_t from, size_t to)
+{
+    es_fetch(s->ahead, EIGHT * from, EIGHT * to);
+}
+
+/* words[j] = bytes [at + 4j, at + 4j + 4) of the eight rows. */
+INLINE void four_words(const eight *s, size_t at, __m256i words[4])
+{
+    es_turn_eight(s->rows + at, s->row_bytes, words, 1);
+}
+
+/* The first of the four alone. */
+INLINE __m256i first_word(const eight *s, size_t at)
+{
+    const uint8_t *row = s->rows + at;
+    const __m256i a = _mm256_unpacklo_epi32(es_two_rows(row, s->row_bytes), es_two_rows(row + s->row_bytes, s->row_bytes));
+    row += 2 * s->row_bytes;
+    const __m256i b = _mm256_unpacklo_epi32(es_two_rows(row, s->row_bytes), es_two_rows(row + s->row_bytes, s->row_bytes));
+    return _mm256_unpacklo_epi64(a, b);
+}
+
+/* The lower or upper halves of eight words as floats. */
+INLINE __m256 low_halves(__m256i words)
+{
+    const __m256i low = _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF));
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08)));
+}
+
+INLINE __m256 high_halves(__m256i words)
+{
+    return low_halves(_mm256_srli_epi32(words, 16));
+}
+
+/* Inputs 4j to 4j + 3 of block b, in every lane. */
+INLINE __m256i inputs(const eight *s, int64_t b, int j)
+{
+    return es_four_inputs((const int8_t *)s->panel->data + b * ES_PRODUCT_BLOCK + 4 * j);
+}
+
+/* Pairs of 16 bits added up to words. */
+INLINE __m256i widen(__m256i pairs)
+{
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+INLINE __m256 add_sum(__m256 acc, __m256 scale, float x_scale, __m256 sum)
+{
+    return _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(x_scale)), sum, acc);
+}
+
+/* Takes zero · Σx off the block's sum. */
+INLINE __m256i less_zero(const eight *s, int64_t b, int zero, __m256i sum)
+{
+    return _mm256_sub_epi32(sum, _mm256_set1_epi32(zero * (int32_t)s->panel->sum[b]));
+}
+
+/* Sum of a block whose integers, none below zero, are w[0 … 7]; 16 bits hold `run` pairs of products. */
+INLINE __m256i dots(const eight *s, int64_t b, const __m256i w[8], const int run)
+{
+    __m256i pairs = _mm256_setzero_si256(), sum = _mm256_setzero_si256();
+    UNROLL for (int j = 0; j < 8; j++)
+    {
+        const __m256i products = _mm256_maddubs_epi16(w[j], inputs(s, b, j));
+        pairs = j % run == 0 ? products : _mm256_add_epi16(pairs, products);
+        if (j % run == run - 1) sum = j < run ? widen(pairs) : _mm256_add_epi32(sum, widen(pairs));
+    }
+    return sum;
+}
+
+INLINE __m256 eight_q8_0(const eight *s, int64_t columns)
+{
+    const size_t bytes = sizeof(es_block_q8_0);
+    __m256 acc = _mm256_setzero_ps();
+    for (int64_t b = 0; b < columns / 32; b++) {
+        const size_t at = (size_t)b * bytes;
+        fetch_later(s, at, at + bytes);
+        __m256i w[8], sum = _mm256_setzero_si256();
+        four_words(s, at + 2, w);
+        four_words(s, at + 18, w + 4);
+        UNROLL for (int j = 0; j < 8; j++) /* |w| ≤ 128 times ±x with |x| ≤ 127: a pair makes at most 32,512 */
+            sum = _mm256_add_epi32(sum, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), _mm256_sign_epi8(inputs(s, b, j), w[j]))));
+        acc = add_sum(acc, low_halves(first_word(s, at)), s->panel->scale[b], _mm256_cvtepi32_ps(sum));
+    }
+    return acc;
+}
+
+INLINE __m256i low_nibbles(__m256i w)
+{
+    return _mm256_and_si256(w, _mm256_set1_epi8(15));
+}
+
+INLINE __m256i high_nibbles(__m256i w)
+{
+    return low_nibbles(_mm256_srli_epi16(w, 4));
+}
+
+/* Bits 4j to 4j + 3 of eight words as 16 or nothing, each in a byte. */
+INLINE __m256i fifth_bits(__m256i words, const int j)
+{
+    const int place = j / 2, upper = j % 2 * 4;
+    const __m256i spread = _mm256_add_epi8(_mm256_set1_epi8((char)place),
+                                           _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404, 0x08080808, 0x0C0C0C0C));
+    const __m256i bit = _mm256_set1_epi32(upper ? (int)0x80402010 : 0x08040201);
+    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(words, spread), bit), bit);
+    return _mm256_and_si256(set, _mm256_set1_epi8(16));
+}
+
+/* Blocks of 32 in four or five bits: a half for the scale, with `offsets` another one, with `fifth` a word of bits, then nibbles. */
+INLINE __m256 eight_nibbles(const eight *s, int64_t columns, const bool offsets, const bool fifth)
+{
+    const size_t high = offsets ? 4 : 2, nibbles = high + (fifth ? 4 : 0), bytes = nibbles + 16;
+    __m256 acc = _mm256_setzero_ps();
+    for (int64_t b = 0; b < columns / 32; b++) {
+        const size_t at = (size_t)b * bytes;
+        const float x_scale = s->panel->scale[b];
+        fetch_later(s, at, at + bytes);
+        __m256i packed[4], w[8];
+        four_words(s, at + nibbles, packed);
+        UNROLL for (int j = 0; j < 4; j++) w[j] = low_nibbles(packed[j]), w[4 + j] = high_nibbles(packed[j]);
+        if (fifth) {
+            const __m256i bits = first_word(s, at + high);
+            UNROLL for (int j = 0; j < 8; j++) w[j] = _mm256_or_si256(w[j], fifth_bits(bits, j));
+        }
+        const __m256i factors = first_word(s, at);
+        __m256i sum = dots(s, b, w, fifth ? 4 : 8);
+        if (!offsets) sum = less_zero(s, b, fifth ? 16 : 8, sum);
+        acc = add_sum(acc, low_halves(factors), x_scale, _mm256_cvtepi32_ps(sum));
+        if (offsets) acc = add_sum(acc, high_halves(factors), x_scale, _mm256_set1_ps(s->panel->sum[b]));
+    }
+    return acc;
+}
+
+INLINE __m256 eight_q4_0(const eight *s, int64_t columns)
+{
+    return eight_nibbles(s, columns, false, false);
+}
+
+INLINE __m256 eight_q4_1(const eight *s, int64_t columns)
+{
+    return eight_nibbles(s, columns, true, false);
+}
+
+INLINE __m256 eight_q5_0(const eight *s, int64_t columns)
+{
+    return eight_nibbles(s, columns, false, true);
+}
+
+INLINE __m256 eight_q5_1(const eight *s, int64_t columns)
+{
+    return eight_nibbles(s, columns, true, true);
+}
+
+INLINE __m256i bits_of(__m256i words, int shift, int mask)
+{
+    return _mm256_and_si256(_mm256_srli_epi32(words, shift), _mm256_set1_epi32(mask));
+}
+
+/* Group g's scale in the first three of a K block's words after its factors; with `minima`, its minimum. */
+INLINE __m256 k_factor(__m256 d, const __m256i packed[3], const int g, const bool minima)
+{
+    const __m256i own = packed[minima], n = g < 4 ? bits_of(own, 8 * g, 63)
+                                                  : _mm256_or_si256(bits_of(packed[2], 8 * (g - 4) + (minima ? 4 : 0), 15),
+                                                                    _mm256_slli_epi32(bits_of(own, 8 * (g - 4) + 6, 3), 4));
+    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(n));
+}
+
+/* 32 bytes hold two groups of 32 in their nibbles; Q5_K has a bit more for each, 32 bytes before. */
+INLINE __m256 eight_k(const eight *s, int64_t columns, const bool fifth, const size_t bytes)
+{
+    const es_panel *panel = s->panel;
+    const __m256i bit = _mm256_set1_epi8(16);
+    __m256 acc = _mm256_setzero_ps();
+    for (int64_t i = 0; i < columns / 256; i++) {
+        const size_t at = (size_t)i * bytes;
+        __m256i head[4], high[8];
+        four_words(s, at, head);
+        const __m256 d = low_halves(head[0]), m = _mm256_xor_ps(high_halves(head[0]), _mm256_set1_ps(-0.0f));
+        if (fifth) four_words(s, at + 16, high), four_words(s, at + 32, high + 4);
+        UNROLL for (int j = 0; j < 4; j++)
+        {
+            const int64_t b = i * 8 + 2 * j;
+            __m256i packed[8], w[2][8];
+            fetch_later(s, at + (size_t)j * bytes / 4, at + (size_t)(j + 1) * bytes / 4);
+            four_words(s, at + (fifth ? 48 : 16) + (size_t)(32 * j), packed);
+            four_words(s, at + (fifth ? 64 : 32) + (size_t)(32 * j), packed + 4);
+            UNROLL for (int q = 0; q < 8; q++)
+            {
+                w[0][q] = low_nibbles(packed[q]), w[1][q] = high_nibbles(packed[q]);
+                if (!fifth) continue;
+                const __m256i up = j < 2 ? _mm256_slli_epi16(high[q], 4 - 2 * j) : _mm256_srli_epi16(high[q], 2 * j - 4);
+                const __m256i next = j < 2 ? _mm256_slli_epi16(high[q], 3 - 2 * j) : _mm256_srli_epi16(high[q], 2 * j - 3);
+                w[0][q] = _mm256_or_si256(w[0][q], _mm256_and_si256(up, bit));
+                w[1][q] = _mm256_or_si256(w[1][q], _mm256_and_si256(next, bit));
+            }
+            UNROLL for (int g = 0; g < 2; g++)
+            {
+                const __m256 sum = _mm256_cvtepi32_ps(dots(s, b + g, w[g], fifth ? 4 : 8));
+                acc = add_sum(acc, k_factor(d, head + 1, 2 * j + g, false), panel->scale[b + g], sum);
+                acc = add_sum(acc, k_factor(m, head + 1, 2 * j + g, true), panel->scale[b + g], _mm256_set1_ps(panel->sum[b + g]));
+            }
+        }
+    }
+    return acc;
+}
+
+INLINE __m256 eight_q4_k(const eight *s, int64_t columns)
+{
+    return eight_k(s, columns, false, sizeof(es_block_q4_k));
+}
+
+INLINE __m256 eight_q5_k(const eight *s, int64_t columns)
+{
+    return eight_k(s, columns, true, sizeof(es_block_q5_k));
+}
+
+/* 32 · Σx of each half of a block, both in one register. */
+INLINE __m256i thirty_two_inputs(const eight *s, int64_t b)
+{
+    const __m256i x = _mm256_loadu_si256((const __m256i *)((const int8_t *)s->panel->data + b * ES_PRODUCT_BLOCK));
+    __m256i sum = widen(_mm256_maddubs_epi16(_mm256_set1_epi8(32), x));
+    sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4E));
+    return _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xB1));
+}
+
+/* 32 of a row's 256, two halves of 16 with a scale each: four bits in `low`, two in `high`. Scale n of `scales` is byte n. */
+INLINE __m256 add_q6_part(__m256 acc, const eight *s, const __m256i low[8], const __m256i high[8], const int part, __m256 d,
+                          __m256i scales, int64_t b)
+{
+    const int low_shift = part / 2 * 4, high_shift = part * 2;
+    const __m256i zero = thirty_two_inputs(s, b), mask = _mm256_set1_epi8(48);
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        __m256i sum = _mm256_permute4x64_epi64(zero, half ? 0xFF : 0x00), pairs = _mm256_setzero_si256();
+        sum = _mm256_sub_epi32(_mm256_setzero_si256(), sum);
+        UNROLL for (int q = 4 * half; q < 4 * half + 4; q++)
+        {
+            const __m256i moved = high_shift <= 4 ? _mm256_slli_epi16(high[q], 4 - high_shift) : _mm256_srli_epi16(high[q], 2);
+            const __m256i w = _mm256_or_si256(low_nibbles(_mm256_srli_epi16(low[q], low_shift)), _mm256_and_si256(moved, mask));
+            const __m256i products = _mm256_maddubs_epi16(w, inputs(s, b, q)); /* at most 16,002: two fit */
+            if (q % 2 == 0) pairs = products;
+            else sum = _mm256_add_epi32(sum, widen(_mm256_add_epi16(pairs, products)));
+        }
+        const int n = part % 2 * 2 + half;
+        const __m256i scale = _mm256_srai_epi32(_mm256_slli_epi32(scales, 24 - 8 * n), 24);
+        acc = add_sum(acc, _mm256_mul_ps(d, _mm256_cvtepi32_ps(scale)), s->panel->scale[b], _mm256_cvtepi32_ps(sum));
+    }
+    return acc;
+}
+
+INLINE __m256 eight_q6_k(const eight *s, int64_t columns)
+{
+    const size_t bytes = sizeof(es_block_q6_k);
+    __m256 acc = _mm256_setzero_ps();
+    for (int64_t i = 0; i < columns / 256; i++) {
+        const size_t at = (size_t)i * bytes;
+        __m256i scales[4], last[4];
+        four_words(s, at + 192, scales);
+        four_words(s, at + 194, last); /* the last word ends with the block */
+        const __m256 d = high_halves(last[3]);
+        UNROLL for (int k = 0; k < 2; k++) /* a half of 128: four parts */
+        {
+            __m256i low[2][8], high[8];
+            fetch_later(s, at + (size_t)k * bytes / 2, at + (size_t)(k + 1) * bytes / 2);
+            UNROLL for (int p = 0; p < 4; p++) four_words(s, at + (size_t)(64 * k + 16 * p), low[p / 2] + p % 2 * 4);
+            four_words(s, at + 128 + (size_t)(32 * k), high);
+            four_words(s, at + 144 + (size_t)(32 * k), high + 4);
+            UNROLL for (int part = 0; part < 4; part++) acc =
+                add_q6_part(acc, s, low[part % 2], high, part, d, scales[2 * k + part / 2], i * 8 + 4 * k + part);
+        }
+    }
+    return acc;
+}
+
+#define ONE(name)                                                                                                         \
+    static void one_##name(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out)        \
+    {                                                                                                                     \
+        for (int h = 0; h < 2; h++) {                                                                                     \
+            const eight s = eight_rows(rows, row_bytes, h, panel);                                                        \
+            _mm256_storeu_ps(out + EIGHT * h, eight_##name(&s, columns));                                                 \
+        }                                                                                                                 \
+    }
+ONE(q8_0)
+ONE(q4_0)
+ONE(q4_1)
+ONE(q5_0)
+ONE(q5_1)
+ONE(q4_k)
+ONE(q5_k)
+ONE(q6_k)
+
+void es_one_token_avx2(es_products *products)
+{
+    products->one[ES_Q8_0] = one_q8_0;
+    products->one[ES_Q4_0] = one_q4_0;
+    products->one[ES_Q4_1] = one_q4_1;
+    products->one[ES_Q5_0] = one_q5_0;
+    products->one[ES_Q5_1] = one_q5_1;
+    products->one[ES_Q4_K] = one_q4_k;
+    products->one[ES_Q5_K] = one_q5_k;
+    products->one[ES_Q6_K] = one_q6_k;
+}
+
+/* Rows of bfloat16 lie as they are multiplied; there are always sixteen. */
+void es_one_token_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, float *out)
+{
+    const int64_t stride = rows->stride * 2;
+    for (int h = 0; h < 2; h++) {
+        const uint8_t *at = (const uint8_t *)(rows->w + EIGHT * h * rows->stride);
+        const uint16_t *x = panel->data;
+        __m256 c = _mm256_setzero_ps();
+        for (int64_t b = 0; b < rows->blocks; b++, at += 64, x += 32) {
+            es_fetch((const uint8_t *)(rows->w + (EIGHT * h + 16) * rows->stride), (size_t)b * 512, (size_t)(b + 1) * 512);
+            __m256 e = _mm256_setzero_ps(), o = _mm256_setzero_ps();
+            UNROLL for (int j = 0; j < 16; j += 4)
+            {
+                __m256i w[4];
+                es_turn_eight(at + 4 * j, stride, w, 1);
+                UNROLL for (int i = 0; i < 4; i++)
+                {
+                    const __m256i pair = es_four_inputs((const int8_t *)(x + 2 * (j + i)));
+                    e = _mm256_fmadd_ps(es_even_part(w[i]), es_even_part(pair), e);
+                    o = _mm256_fmadd_ps(es_odd_part(w[i]), es_odd_part(pair), o);
+                }
+            }
+            c = _mm256_add_ps(c, _mm256_add_ps(e, o));
+        }
+        _mm256_storeu_ps(out + EIGHT * h, c);
+    }
+}

@@ -1,0 +1,224 @@
+/* several_tokens_avx2.c: the products of modes bf16 and int8 for more than one token, with AVX2 alone.
+ *
+ * Sixteen weight rows stand in the lanes of two registers, so that no sum ever crosses lanes: four neighbouring inputs (int8)
+ * or one (bf16) of every row are brought into a lane, once per block of weights, and then serve all tokens; a token's inputs are
+ * broadcast from the panel. Weights are turned a chunk at a time into a few kilobytes of stack that stay in the first-level
+ * cache, and the accumulators of all tokens pass through `out` between chunks. The sums and their order are product.h's.
+ *
+ * Integers: AVX2 multiplies unsigned bytes by signed ones and adds pairs in 16 bits, where they would saturate. Weights that may
+ * be below zero give their sign to the input: |w| · ±x. How many pairs fit 16 bits before they have to be widened depends on how
+ * large the weights of a type can be: one of Q8_0, four of Q6_K, eight where there are four bits. */
+#include <immintrin.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "device/cpu/product.h"
+#include "device/cpu/x86/fetch.h"
+#include "device/cpu/x86/turn_avx2.h"
+
+/* Accumulators are registers only where the loops over them are unrolled. */
+#define UNROLL _Pragma("GCC unroll 16")
+
+enum { INT8_CHUNK = 16, BF16_CHUNK = 4 }; /* blocks of 32 inputs whose weights are turned at once: 16 KiB, 8 KiB */
+enum { GROUP = 4, BF16_GROUP = 3 };       /* tokens whose accumulators are in registers together */
+
+/* Blocks [from, to) of the weights, turned: their magnitudes, and themselves where they have signs. */
+typedef struct int8_group {
+    const es_int8_rows *rows;
+    const es_panel *panel;
+    const __m256i *size, *weight;
+    int64_t from, to;
+    float *out;
+} int8_group;
+
+/* What a type's integers are like: known to the compiler. */
+typedef struct integers {
+    bool negative;  /* some are below zero */
+    int run;        /* pairs of products that 16 bits hold */
+    int halves;
+    bool offsets;
+} integers;
+
+/* Sums of `words` words of 16 rows and `count` tokens whose inputs lie n words apart. */
+INLINE void dots(const __m256i *size, const __m256i *weight, const int8_t *x, const int32_t n, const int words, const int count,
+                 const integers k, __m256i sum[GROUP][2])
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i pairs[GROUP][2];
+    UNROLL for (int j = 0; j < words; j++)
+    {
+        UNROLL for (int i = 0; i < count; i++)
+        {
+            const __m256i four = es_four_inputs(x + (j * n + i) * 4);
+            UNROLL for (int h = 0; h < 2; h++)
+            {
+                const __m256i signs = k.negative ? _mm256_sign_epi8(four, weight[2 * j + h]) : four;
+                const __m256i products = _mm256_maddubs_epi16(size[2 * j + h], signs);
+                pairs[i][h] = j % k.run == 0 ? products : es_in_order(_mm256_add_epi16(pairs[i][h], products));
+                if (j % k.run < k.run - 1 && j < words - 1) continue;
+                const __m256i wide = _mm256_madd_epi16(pairs[i][h], ones);
+                sum[i][h] = j < k.run ? wide : es_in_order(_mm256_add_epi32(sum[i][h], wide));
+            }
+        }
+    }
+}
+
+/* Tokens [t, t + count) of a panel of n. */
+INLINE void multiply_int8(const int8_group *g, const int32_t n, int32_t t, const int count, const integers k)
+{
+    const es_int8_rows *rows = g->rows;
+    const int64_t from = g->from, to = g->to;
+    const int8_t *x = (const int8_t *)g->panel->data + (from * 8 * n + t) * 4;
+    const float *x_scale = g->panel->scale + from * n + t, *x_sum = g->panel->sum + from * n + t;
+    const float *scale = rows->scale + from * k.halves * ES_PRODUCT_ROWS;
+    const float *offset = k.offsets ? rows->offset + from * ES_PRODUCT_ROWS : NULL;
+    const __m256i *size = g->size, *weight = g->weight;
+    float *out = g->out + t * ES_PRODUCT_ROWS;
+    __m256 acc[GROUP][2];
+    UNROLL for (int i = 0; i < 2 * count; i++) acc[i / 2][i % 2] = from ? _mm256_loadu_ps(out + 8 * i) : _mm256_setzero_ps();
+    for (int64_t b = from; b < to; b++, size += 16, weight += 16, x += 32 * n, x_scale += n, x_sum += n) {
+        UNROLL for (int half = 0; half < k.halves; half++, scale += ES_PRODUCT_ROWS)
+        {
+            const int words = 8 / k.halves;
+            __m256i sum[GROUP][2];
+            dots(size + 2 * words * half, weight + 2 * words * half, x + words * half * n * 4, n, words, count, k, sum);
+            UNROLL for (int i = 0; i < 2 * count; i++) acc[i / 2][i % 2] =
+                _mm256_fmadd_ps(_mm256_mul_ps(_mm256_loadu_ps(scale + 8 * (i % 2)), _mm256_set1_ps(x_scale[i / 2])),
+                                _mm256_cvtepi32_ps(sum[i / 2][i % 2]), acc[i / 2][i % 2]);
+        }
+        if (!k.offsets) continue;
+        UNROLL for (int i = 0; i < 2 * count; i++) acc[i / 2][i % 2] =
+            _mm256_fmadd_ps(_mm256_mul_ps(_mm256_loadu_ps(offset + 8 * (i % 2)), _mm256_set1_ps(x_scale[i / 2])),
+                            _mm256_set1_ps(x_sum[i / 2]), acc[i / 2][i % 2]);
+        offset += ES_PRODUCT_ROWS;
+    }
+    UNROLL for (int i = 0; i < 2 * count; i++) _mm256_storeu_ps(out + 8 * i, acc[i / 2][i % 2]);
+}
+
+/* Whole panels know at compile time how far the inputs of a token lie apart: addresses need no registers. */
+INLINE void int8_panel(const int8_group *g, const integers k)
+{
+    const int32_t n = g->panel->tokens;
+    int32_t t = 0;
+    if (n == ES_PANEL_TOKENS)
+        for (; t < ES_PANEL_TOKENS; t += GROUP) multiply_int8(g, ES_PANEL_TOKENS, t, GROUP, k);
+    for (; t + GROUP <= n; t += GROUP) multiply_int8(g, n, t, GROUP, k);
+    if (n - t >= 2) multiply_int8(g, n, t, 2, k), t += 2;
+    if (n - t >= 1) multiply_int8(g, n, t, 1, k);
+}
+
+/* One function for each kind of integers: those of Q8_0; Q6_K; Q4_0 and Q5_0; Q4_1 and Q4_K; Q5_1 and Q5_K; and those of which
+ * only the form is known. */
+#define INT8_PANEL(name, negative, run, halves, offsets)             \
+    static void panel_##name(const int8_group *g)                    \
+    {                                                                \
+        int8_panel(g, (integers){negative, run, halves, offsets});   \
+    }
+INT8_PANEL(eight_bits, true, 1, 1, false)
+INT8_PANEL(six_bits, true, 4, 2, false)
+INT8_PANEL(five_bits, true, 8, 1, false)
+INT8_PANEL(five_bits_up, false, 4, 1, true)
+INT8_PANEL(four_bits_up, false, 8, 1, true)
+INT8_PANEL(eight_bits_up, false, 1, 1, true)
+INT8_PANEL(halves, true, 1, 2, false)
+
+static void (*panel_of(const es_int8_rows *rows))(const int8_group *)
+{
+    const int32_t bits = rows->bits ? rows->bits : 8;
+    if (rows->offset) return bits <= 4 ? panel_four_bits_up : bits == 5 ? panel_five_bits_up : panel_eight_bits_up;
+    if (rows->halves == 2) return bits <= 6 ? panel_six_bits : panel_halves;
+    return bits <= 5 ? panel_five_bits : panel_eight_bits;
+}
+
+void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
+{
+    void (*const multiply)(const int8_group *) = panel_of(rows);
+    __m256i size[INT8_CHUNK * 16], weight[INT8_CHUNK * 16];
+    for (int64_t from = 0; from < rows->blocks; from += INT8_CHUNK) {
+        const int64_t to = rows->blocks - from < INT8_CHUNK ? rows->blocks : from + INT8_CHUNK;
+        for (int64_t b = from; b < to; b++) {
+            __m256i *w = weight + (b - from) * 16, *s = size + (b - from) * 16;
+            es_turn_sixteen((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, rows->offset ? s : w);
+            for (int j = 0; j < 16 && !rows->offset; j++) s[j] = _mm256_abs_epi8(w[j]);
+            if (rows->next) es_fetch_share(rows, b);
+        }
+        for (int32_t p = 0; p < panels; p++) {
+            const int8_group g = {rows, &panel[p], size, weight, from, to, out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS};
+            multiply(&g);
+        }
+    }
+}
+
+/* --- bfloat16 --- */
+
+/* `count` tokens whose pairs of inputs lie n apart; `w` holds [block][16 pairs][even, odd][16 rows]. */
+INLINE void multiply_bf16(const float *w, const uint16_t *x, const int32_t n, int64_t blocks, bool first, const int count, float *out)
+{
+    __m256 c[BF16_GROUP][2];
+    UNROLL for (int i = 0; i < 2 * count; i++) c[i / 2][i % 2] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(out + 8 * i);
+    for (int64_t b = 0; b < blocks; b++) {
+        __m256 e[BF16_GROUP][2], o[BF16_GROUP][2];
+        UNROLL for (int i = 0; i < 2 * count; i++) e[i / 2][i % 2] = o[i / 2][i % 2] = _mm256_setzero_ps();
+        for (int k = 0; k < 16; k++, w += 32, x += 2 * n) {
+            const __m256 even[2] = {_mm256_load_ps(w), _mm256_load_ps(w + 8)};
+            const __m256 odd[2] = {_mm256_load_ps(w + 16), _mm256_load_ps(w + 24)};
+            UNROLL for (int i = 0; i < count; i++)
+            {
+                const __m256i pair = es_four_inputs((const int8_t *)(x + 2 * i));
+                const __m256 xe = es_even_part(pair), xo = es_odd_part(pair);
+                UNROLL for (int h = 0; h < 2; h++)
+                {
+                    e[i][h] = _mm256_fmadd_ps(even[h], xe, e[i][h]);
+                    o[i][h] = _mm256_fmadd_ps(odd[h], xo, o[i][h]);
+                }
+            }
+        }
+        UNROLL for (int i = 0; i < 2 * count; i++) c[i / 2][i % 2] =
+            _mm256_add_ps(c[i / 2][i % 2], _mm256_add_ps(e[i / 2][i % 2], o[i / 2][i % 2]));
+    }
+    UNROLL for (int i = 0; i < 2 * count; i++) _mm256_storeu_ps(out + 8 * i, c[i / 2][i % 2]);
+}
+
+/* Blocks [from, to) of the weights as floats in lanes. Rows that are not there cannot be read: they are zeros. */
+static void widen_rows(const es_bf16_rows *rows, int64_t from, int64_t to, float *w)
+{
+    uint16_t some[ES_PRODUCT_ROWS * BF16_CHUNK * ES_PRODUCT_BLOCK];
+    const size_t count = (size_t)(to - from) * ES_PRODUCT_BLOCK;
+    const uint16_t *at = rows->w + from * ES_PRODUCT_BLOCK;
+    int64_t stride = rows->stride;
+    if (rows->rows < ES_PRODUCT_ROWS) {
+        memset(some, 0, sizeof some);
+        for (int32_t r = 0; r < rows->rows; r++) memcpy(some + (size_t)r * count, at + r * stride, count * sizeof *some);
+        at = some, stride = (int64_t)count;
+    }
+    for (int64_t b = from; b < to; b++, at += ES_PRODUCT_BLOCK) {
+        __m256i pairs[32];
+        es_turn_sixteen((const uint8_t *)at, stride * 2, 16, pairs);
+        for (int i = 0; i < 32; i++, w += i % 2 ? 8 : 24) {
+            _mm256_store_ps(w, es_even_part(pairs[i]));
+            _mm256_store_ps(w + 16, es_odd_part(pairs[i]));
+        }
+    }
+}
+
+void es_several_tokens_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out)
+{
+    _Alignas(32) float w[BF16_CHUNK * 16 * 32];
+    if (panels == 1 && panel->tokens == 1 && rows->rows == ES_PRODUCT_ROWS) {
+        es_one_token_bf16_avx2(rows, panel, out);
+        return;
+    }
+    for (int64_t from = 0; from < rows->blocks; from += BF16_CHUNK) {
+        const int64_t to = rows->blocks - from < BF16_CHUNK ? rows->blocks : from + BF16_CHUNK;
+        widen_rows(rows, from, to, w);
+        for (int32_t p = 0; p < panels; p++) {
+            const int32_t n = panel[p].tokens;
+            const uint16_t *x = (const uint16_t *)panel[p].data + from * 32 * n;
+            float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
+            int32_t t = 0;
+            for (; t + 3 <= n; t += 3) multiply_bf16(w, x + 2 * t, n, to - from, from == 0, 3, place + t * ES_PRODUCT_ROWS);
+            if (n - t == 2) multiply_bf16(w, x + 2 * t, n, to - from, from == 0, 2, place + t * ES_PRODUCT_ROWS);
+            if (n - t == 1) multiply_bf16(w, x + 2 * t, n, to - from, from == 0, 1, place + t * ES_PRODUCT_ROWS);
+        }
+    }
+}
