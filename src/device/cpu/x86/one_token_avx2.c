@@ -41,28 +41,6 @@ INLINE void four_words(const eight *s, size_t at, __m256i words[4])
     es_turn_eight(s->rows + at, s->row_bytes, words, 1);
 }
 
-/* The first of the four alone. */
-INLINE __m256i first_word(const eight *s, size_t at)
-{
-    const uint8_t *row = s->rows + at;
-    const __m256i a = _mm256_unpacklo_epi32(es_two_rows(row, s->row_bytes), es_two_rows(row + s->row_bytes, s->row_bytes));
-    row += 2 * s->row_bytes;
-    const __m256i b = _mm256_unpacklo_epi32(es_two_rows(row, s->row_bytes), es_two_rows(row + s->row_bytes, s->row_bytes));
-    return _mm256_unpacklo_epi64(a, b);
-}
-
-/* The lower or upper halves of eight words as floats. */
-INLINE __m256 low_halves(__m256i words)
-{
-    const __m256i low = _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF));
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08)));
-}
-
-INLINE __m256 high_halves(__m256i words)
-{
-    return low_halves(_mm256_srli_epi32(words, 16));
-}
-
 /* Inputs 4j to 4j + 3 of block b, in every lane. */
 INLINE __m256i inputs(const eight *s, int64_t b, int j)
 {
@@ -111,7 +89,7 @@ INLINE __m256 eight_q8_0(const eight *s, int64_t columns)
         four_words(s, at + 18, w + 4);
         UNROLL for (int j = 0; j < 8; j++) /* |w| ≤ 128 times ±x with |x| ≤ 127: a pair makes at most 32,512 */
             sum = _mm256_add_epi32(sum, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), _mm256_sign_epi8(inputs(s, b, j), w[j]))));
-        acc = add_sum(acc, low_halves(first_word(s, at)), s->panel->scale[b], _mm256_cvtepi32_ps(sum));
+        acc = add_sum(acc, es_low_halves(es_first_word(s->rows + at, s->row_bytes)), s->panel->scale[b], _mm256_cvtepi32_ps(sum));
     }
     return acc;
 }
@@ -150,14 +128,14 @@ INLINE __m256 eight_nibbles(const eight *s, int64_t columns, const bool offsets,
         four_words(s, at + nibbles, packed);
         UNROLL for (int j = 0; j < 4; j++) w[j] = low_nibbles(packed[j]), w[4 + j] = high_nibbles(packed[j]);
         if (fifth) {
-            const __m256i bits = first_word(s, at + high);
+            const __m256i bits = es_first_word(s->rows + at + high, s->row_bytes);
             UNROLL for (int j = 0; j < 8; j++) w[j] = _mm256_or_si256(w[j], fifth_bits(bits, j));
         }
-        const __m256i factors = first_word(s, at);
+        const __m256i factors = es_first_word(s->rows + at, s->row_bytes);
         __m256i sum = dots(s, b, w, fifth ? 4 : 8);
         if (!offsets) sum = less_zero(s, b, fifth ? 16 : 8, sum);
-        acc = add_sum(acc, low_halves(factors), x_scale, _mm256_cvtepi32_ps(sum));
-        if (offsets) acc = add_sum(acc, high_halves(factors), x_scale, _mm256_set1_ps(s->panel->sum[b]));
+        acc = add_sum(acc, es_low_halves(factors), x_scale, _mm256_cvtepi32_ps(sum));
+        if (offsets) acc = add_sum(acc, es_high_halves(factors), x_scale, _mm256_set1_ps(s->panel->sum[b]));
     }
     return acc;
 }
@@ -182,20 +160,6 @@ INLINE __m256 eight_q5_1(const eight *s, int64_t columns)
     return eight_nibbles(s, columns, true, true);
 }
 
-INLINE __m256i bits_of(__m256i words, int shift, int mask)
-{
-    return _mm256_and_si256(_mm256_srli_epi32(words, shift), _mm256_set1_epi32(mask));
-}
-
-/* Group g's scale in the first three of a K block's words after its factors; with `minima`, its minimum. */
-INLINE __m256 k_factor(__m256 d, const __m256i packed[3], const int g, const bool minima)
-{
-    const __m256i own = packed[minima], n = g < 4 ? bits_of(own, 8 * g, 63)
-                                                  : _mm256_or_si256(bits_of(packed[2], 8 * (g - 4) + (minima ? 4 : 0), 15),
-                                                                    _mm256_slli_epi32(bits_of(own, 8 * (g - 4) + 6, 3), 4));
-    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(n));
-}
-
 /* 32 bytes hold two groups of 32 in their nibbles; Q5_K has a bit more for each, 32 bytes before. */
 INLINE __m256 eight_k(const eight *s, int64_t columns, const bool fifth, const size_t bytes)
 {
@@ -206,7 +170,7 @@ INLINE __m256 eight_k(const eight *s, int64_t columns, const bool fifth, const s
         const size_t at = (size_t)i * bytes;
         __m256i head[4], high[8];
         four_words(s, at, head);
-        const __m256 d = low_halves(head[0]), m = _mm256_xor_ps(high_halves(head[0]), _mm256_set1_ps(-0.0f));
+        const __m256 d = es_low_halves(head[0]), m = es_minus(es_high_halves(head[0]));
         if (fifth) four_words(s, at + 16, high), four_words(s, at + 32, high + 4);
         UNROLL for (int j = 0; j < 4; j++)
         {
@@ -227,8 +191,8 @@ INLINE __m256 eight_k(const eight *s, int64_t columns, const bool fifth, const s
             UNROLL for (int g = 0; g < 2; g++)
             {
                 const __m256 sum = _mm256_cvtepi32_ps(dots(s, b + g, w[g], fifth ? 4 : 8));
-                acc = add_sum(acc, k_factor(d, head + 1, 2 * j + g, false), panel->scale[b + g], sum);
-                acc = add_sum(acc, k_factor(m, head + 1, 2 * j + g, true), panel->scale[b + g], _mm256_set1_ps(panel->sum[b + g]));
+                acc = add_sum(acc, es_k_factor(d, head + 1, 2 * j + g, false), panel->scale[b + g], sum);
+                acc = add_sum(acc, es_k_factor(m, head + 1, 2 * j + g, true), panel->scale[b + g], _mm256_set1_ps(panel->sum[b + g]));
             }
         }
     }
@@ -272,9 +236,8 @@ INLINE __m256 add_q6_part(__m256 acc, const eight *s, const __m256i low[8], cons
             if (q % 2 == 0) pairs = products;
             else sum = _mm256_add_epi32(sum, widen(_mm256_add_epi16(pairs, products)));
         }
-        const int n = part % 2 * 2 + half;
-        const __m256i scale = _mm256_srai_epi32(_mm256_slli_epi32(scales, 24 - 8 * n), 24);
-        acc = add_sum(acc, _mm256_mul_ps(d, _mm256_cvtepi32_ps(scale)), s->panel->scale[b], _mm256_cvtepi32_ps(sum));
+        const __m256 scale = _mm256_mul_ps(d, es_signed_byte(scales, part % 2 * 2 + half));
+        acc = add_sum(acc, scale, s->panel->scale[b], _mm256_cvtepi32_ps(sum));
     }
     return acc;
 }
@@ -288,7 +251,7 @@ INLINE __m256 eight_q6_k(const eight *s, int64_t columns)
         __m256i scales[4], last[4];
         four_words(s, at + 192, scales);
         four_words(s, at + 194, last); /* the last word ends with the block */
-        const __m256 d = high_halves(last[3]);
+        const __m256 d = es_high_halves(last[3]);
         UNROLL for (int k = 0; k < 2; k++) /* a half of 128: four parts */
         {
             __m256i low[2][8], high[8];

@@ -6,8 +6,7 @@
 #include "base/half.h"
 #include "device/cpu/blocks.h"
 #include "device/cpu/product.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "device/cpu/x86/turn_avx2.h"
 
 INLINE __m256i load_bytes(const void *p)
 {
@@ -121,6 +120,16 @@ INLINE void put(int8_t *q, __m256i bytes)
     _mm256_storeu_si256((__m256i *)q, bytes);
 }
 
+/* The scales of sixteen rows' blocks, and the offsets where they follow them: [16]. */
+static void factors(const uint8_t *block, int64_t stride, float *scale, float *offset)
+{
+    for (int h = 0; h < 2; h++) {
+        const __m256i words = es_first_word(block + 8 * h * stride, stride);
+        _mm256_storeu_ps(scale + 8 * h, es_low_halves(words));
+        if (offset) _mm256_storeu_ps(offset + 8 * h, es_high_halves(words));
+    }
+}
+
 #define UNPACK_32(name, block_type, width, integers, offset_of)                                                                   \
     static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns,                         \
                               const es_unpack_room *room, es_int8_rows *out)                                              \
@@ -128,10 +137,14 @@ INLINE void put(int8_t *q, __m256i bytes)
         const int64_t blocks = columns / ES_PRODUCT_BLOCK;                                                                \
         const bool offsets = (offset_of) != 0;                                                                            \
         clear(room, count, columns, 1, offsets);                                                                          \
+        for (int64_t i = 0; i < blocks && count == ES_PRODUCT_ROWS; i++)                                                  \
+            factors((const uint8_t *)data + (size_t)i * sizeof(block_type), (int64_t)row_bytes,                           \
+                    room->scale + i * ES_PRODUCT_ROWS, offsets ? room->offset + i * ES_PRODUCT_ROWS : NULL);              \
         for (int32_t r = 0; r < count; r++)                                                                               \
             for (int64_t i = 0; i < blocks; i++) {                                                                        \
                 const block_type *b = (const block_type *)(const void *)((const uint8_t *)data + (size_t)r * row_bytes) + i; \
                 put(room->q + r * columns + i * ES_PRODUCT_BLOCK, integers);                                              \
+                if (count == ES_PRODUCT_ROWS) continue;                                                                   \
                 room->scale[i * ES_PRODUCT_ROWS + r] = es_block_half(b->d);                                               \
                 if (offsets) room->offset[i * ES_PRODUCT_ROWS + r] = es_block_half((const uint8_t *)b + (offset_of));     \
             }                                                                                                             \
@@ -154,9 +167,8 @@ static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64
     }
     const uint8_t *rows = data;
     const int64_t blocks = columns / ES_PRODUCT_BLOCK;
-    for (int32_t r = 0; r < ES_PRODUCT_ROWS; r++)
-        for (int64_t b = 0; b < blocks; b++)
-            room->scale[b * ES_PRODUCT_ROWS + r] = es_block_half(rows + (size_t)r * row_bytes + (size_t)b * sizeof(es_block_q8_0));
+    for (int64_t b = 0; b < blocks; b++)
+        factors(rows + (size_t)b * sizeof(es_block_q8_0), (int64_t)row_bytes, room->scale + b * ES_PRODUCT_ROWS, NULL);
     *out = (es_int8_rows){(const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL,
                           NULL, 0, 8};
 }
@@ -178,16 +190,34 @@ INLINE void nibbles_k(const uint8_t *q, const uint8_t *high, int8_t *out)
     }
 }
 
+/* The factors of sixteen rows' blocks of Q4_K or Q5_K: [8 groups][16 rows]. */
+static void k_factors(const uint8_t *block, int64_t stride, float *scale, float *offset)
+{
+    for (int h = 0; h < 2; h++) {
+        __m256i head[4];
+        es_turn_eight(block + 8 * h * stride, stride, head, 1);
+        const __m256 d = es_low_halves(head[0]), m = es_minus(es_high_halves(head[0]));
+        for (int g = 0; g < 8; g++) {
+            _mm256_storeu_ps(scale + g * ES_PRODUCT_ROWS + 8 * h, es_k_factor(d, head + 1, g, false));
+            _mm256_storeu_ps(offset + g * ES_PRODUCT_ROWS + 8 * h, es_k_factor(m, head + 1, g, true));
+        }
+    }
+}
+
 #define UNPACK_K(name, block_type, width, high)                                                                                  \
     static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns,                         \
                               const es_unpack_room *room, es_int8_rows *out)                                              \
     {                                                                                                                     \
         clear(room, count, columns, 1, true);                                                                             \
+        for (int64_t i = 0; i < columns / 256 && count == ES_PRODUCT_ROWS; i++)                                           \
+            k_factors((const uint8_t *)data + (size_t)i * sizeof(block_type), (int64_t)row_bytes,                         \
+                      room->scale + i * 8 * ES_PRODUCT_ROWS, room->offset + i * 8 * ES_PRODUCT_ROWS);                     \
         for (int32_t r = 0; r < count; r++)                                                                               \
             for (int64_t i = 0; i < columns / 256; i++) {                                                                 \
                 const block_type *b = (const block_type *)(const void *)((const uint8_t *)data + (size_t)r * row_bytes) + i; \
                 uint8_t scale[8], minimum[8];                                                                             \
                 nibbles_k(b->q, high, room->q + r * columns + i * 256);                                                   \
+                if (count == ES_PRODUCT_ROWS) continue;                                                                   \
                 es_block_k_scales(b->scales, scale, minimum);                                                             \
                 for (int g = 0; g < 8; g++) {                                                                             \
                     room->scale[(i * 8 + g) * ES_PRODUCT_ROWS + r] = es_block_half(b->d) * (float)scale[g];               \
@@ -200,11 +230,27 @@ INLINE void nibbles_k(const uint8_t *q, const uint8_t *high, int8_t *out)
 UNPACK_K(q4_k, es_block_q4_k, 4, NULL)
 UNPACK_K(q5_k, es_block_q5_k, 5, b->high)
 
+/* The same of Q6_K: [16 halves of 32][16 rows]. */
+static void six_bit_factors(const uint8_t *block, int64_t stride, float *scale)
+{
+    for (int h = 0; h < 2; h++) {
+        __m256i bytes[4], last[4];
+        es_turn_eight(block + 192 + 8 * h * stride, stride, bytes, 1);
+        es_turn_eight(block + 194 + 8 * h * stride, stride, last, 1); /* the last word ends with the block */
+        for (int i = 0; i < 16; i++)
+            _mm256_storeu_ps(scale + i * ES_PRODUCT_ROWS + 8 * h,
+                             _mm256_mul_ps(es_high_halves(last[3]), es_signed_byte(bytes[i / 4], i % 4)));
+    }
+}
+
 static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
                         es_int8_rows *out)
 {
     const __m256i low = _mm256_set1_epi8(0x0F), three = _mm256_set1_epi8(3), zero = _mm256_set1_epi8(32);
     clear(room, count, columns, 2, false);
+    for (int64_t i = 0; i < columns / 256 && count == ES_PRODUCT_ROWS; i++)
+        six_bit_factors((const uint8_t *)data + (size_t)i * sizeof(es_block_q6_k), (int64_t)row_bytes,
+                        room->scale + i * 16 * ES_PRODUCT_ROWS);
     for (int32_t r = 0; r < count; r++)
         for (int64_t i = 0; i < columns / 256; i++) {
             const es_block_q6_k *b = (const es_block_q6_k *)(const void *)((const uint8_t *)data + (size_t)r * row_bytes) + i;
@@ -214,7 +260,7 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
                 const __m256i two = _mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(h, part % 4 * 2), three), 4);
                 put(room->q + r * columns + i * 256 + 32 * part, _mm256_sub_epi8(_mm256_or_si256(four, two), zero));
             }
-            for (int h = 0; h < 16; h++)
+            for (int h = 0; h < 16 && count < ES_PRODUCT_ROWS; h++)
                 room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = es_block_half(b->d) * (float)b->scales[h];
         }
     *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0,

@@ -151,30 +151,27 @@ void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel
 
 /* --- bfloat16 --- */
 
-/* `count` tokens whose pairs of inputs lie n apart; `w` holds [block][16 pairs][even, odd][16 rows]. */
-INLINE void multiply_bf16(const float *w, const uint16_t *x, const int32_t n, int64_t blocks, bool first, const int count, float *out)
+/* Tokens whose inputs stand in `x`; w and x are [block][16 pairs][even, odd][16 rows or tokens]. */
+INLINE void multiply_bf16(const float *w, const float *x, int64_t blocks, bool first, const int count, float *out)
 {
     __m256 c[BF16_GROUP][2];
     UNROLL for (int i = 0; i < 2 * count; i++) c[i / 2][i % 2] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(out + 8 * i);
     for (int64_t b = 0; b < blocks; b++) {
-        __m256 e[BF16_GROUP][2], o[BF16_GROUP][2];
-        UNROLL for (int i = 0; i < 2 * count; i++) e[i / 2][i % 2] = o[i / 2][i % 2] = _mm256_setzero_ps();
-        for (int k = 0; k < 16; k++, w += 32, x += 2 * n) {
-            const __m256 even[2] = {_mm256_load_ps(w), _mm256_load_ps(w + 8)};
-            const __m256 odd[2] = {_mm256_load_ps(w + 16), _mm256_load_ps(w + 24)};
-            UNROLL for (int i = 0; i < count; i++)
+        __m256 sum[2][BF16_GROUP][2];
+        UNROLL for (int i = 0; i < 4 * count; i++) sum[i % 2][i / 4][i / 2 % 2] = _mm256_setzero_ps();
+        for (int k = 0; k < 16; k++, w += 32, x += 2 * ES_PANEL_TOKENS)
+            UNROLL for (int odd = 0; odd < 2; odd++)
             {
-                const __m256i pair = es_four_inputs((const int8_t *)(x + 2 * i));
-                const __m256 xe = es_even_part(pair), xo = es_odd_part(pair);
-                UNROLL for (int h = 0; h < 2; h++)
+                const __m256 low = _mm256_load_ps(w + 16 * odd), high = _mm256_load_ps(w + 16 * odd + 8);
+                UNROLL for (int i = 0; i < count; i++)
                 {
-                    e[i][h] = _mm256_fmadd_ps(even[h], xe, e[i][h]);
-                    o[i][h] = _mm256_fmadd_ps(odd[h], xo, o[i][h]);
+                    const __m256 input = _mm256_broadcast_ss(x + odd * ES_PANEL_TOKENS + i);
+                    sum[odd][i][0] = _mm256_fmadd_ps(low, input, sum[odd][i][0]);
+                    sum[odd][i][1] = _mm256_fmadd_ps(high, input, sum[odd][i][1]);
                 }
             }
-        }
         UNROLL for (int i = 0; i < 2 * count; i++) c[i / 2][i % 2] =
-            _mm256_add_ps(c[i / 2][i % 2], _mm256_add_ps(e[i / 2][i % 2], o[i / 2][i % 2]));
+            _mm256_add_ps(c[i / 2][i % 2], _mm256_add_ps(sum[0][i / 2][i % 2], sum[1][i / 2][i % 2]));
     }
     UNROLL for (int i = 0; i < 2 * count; i++) _mm256_storeu_ps(out + 8 * i, c[i / 2][i % 2]);
 }
@@ -201,24 +198,37 @@ static void widen_rows(const es_bf16_rows *rows, int64_t from, int64_t to, float
     }
 }
 
+/* The inputs of blocks [from, to) as floats: [block][16 pairs][even, odd][16 tokens]. */
+static void widen_inputs(const es_panel *panel, int64_t from, int64_t to, float *x)
+{
+    const int32_t n = panel->tokens, *data = (const int32_t *)panel->data + from * 16 * n;
+    const __m256i place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    for (int64_t j = 0; j < (to - from) * 16; j++, data += n, x += 2 * ES_PANEL_TOKENS)
+        for (int32_t t = 0; t < n; t += 8) {
+            const __m256i pairs = _mm256_maskload_epi32(data + t, _mm256_cmpgt_epi32(_mm256_set1_epi32(n - t), place));
+            _mm256_store_ps(x + t, es_even_part(pairs));
+            _mm256_store_ps(x + ES_PANEL_TOKENS + t, es_odd_part(pairs));
+        }
+}
+
 void es_several_tokens_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
-    _Alignas(32) float w[BF16_CHUNK * 16 * 32];
     if (panels == 1 && panel->tokens == 1 && rows->rows == ES_PRODUCT_ROWS) {
         es_one_token_bf16_avx2(rows, panel, out);
         return;
     }
+    _Alignas(32) float w[BF16_CHUNK * 16 * 2 * ES_PRODUCT_ROWS], x[BF16_CHUNK * 16 * 2 * ES_PANEL_TOKENS];
     for (int64_t from = 0; from < rows->blocks; from += BF16_CHUNK) {
         const int64_t to = rows->blocks - from < BF16_CHUNK ? rows->blocks : from + BF16_CHUNK;
         widen_rows(rows, from, to, w);
         for (int32_t p = 0; p < panels; p++) {
             const int32_t n = panel[p].tokens;
-            const uint16_t *x = (const uint16_t *)panel[p].data + from * 32 * n;
             float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
             int32_t t = 0;
-            for (; t + 3 <= n; t += 3) multiply_bf16(w, x + 2 * t, n, to - from, from == 0, 3, place + t * ES_PRODUCT_ROWS);
-            if (n - t == 2) multiply_bf16(w, x + 2 * t, n, to - from, from == 0, 2, place + t * ES_PRODUCT_ROWS);
-            if (n - t == 1) multiply_bf16(w, x + 2 * t, n, to - from, from == 0, 1, place + t * ES_PRODUCT_ROWS);
+            widen_inputs(&panel[p], from, to, x);
+            for (; n - t >= 3; t += 3) multiply_bf16(w, x + t, to - from, from == 0, 3, place + t * ES_PRODUCT_ROWS);
+            if (n - t == 2) multiply_bf16(w, x + t, to - from, from == 0, 2, place + t * ES_PRODUCT_ROWS);
+            if (n - t == 1) multiply_bf16(w, x + t, to - from, from == 0, 1, place + t * ES_PRODUCT_ROWS);
         }
     }
 }

@@ -3,6 +3,7 @@
 #define ES_CPU_X86_TURN_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -31,6 +32,51 @@ INLINE void es_turn_sixteen(const uint8_t *at, int64_t stride, const int words, 
 {
     for (int j = 0; j < words; j += 4)
         for (int h = 0; h < 2; h++) es_turn_eight(at + 8 * h * stride + 4 * j, stride, out + 2 * j + h, 2);
+}
+
+/* The first of the four words alone; all sixteen bytes have to be there. */
+INLINE __m256i es_first_word(const uint8_t *at, int64_t stride)
+{
+    const __m256i a = _mm256_unpacklo_epi32(es_two_rows(at, stride), es_two_rows(at + stride, stride));
+    const __m256i b = _mm256_unpacklo_epi32(es_two_rows(at + 2 * stride, stride), es_two_rows(at + 3 * stride, stride));
+    return _mm256_unpacklo_epi64(a, b);
+}
+
+/* The lower or upper halves of eight words as floats. */
+INLINE __m256 es_low_halves(__m256i words)
+{
+    const __m256i low = _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF));
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08)));
+}
+
+INLINE __m256 es_high_halves(__m256i words)
+{
+    return es_low_halves(_mm256_srli_epi32(words, 16));
+}
+
+INLINE __m256 es_minus(__m256 x)
+{
+    return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f));
+}
+
+INLINE __m256i es_bits_of(__m256i words, int shift, int mask)
+{
+    return _mm256_and_si256(_mm256_srli_epi32(words, shift), _mm256_set1_epi32(mask));
+}
+
+/* Byte n of eight words, signed, as floats. */
+INLINE __m256 es_signed_byte(__m256i words, int n)
+{
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * n), 24));
+}
+
+/* d times group g's scale, from the three words that a block of Q4_K or Q5_K packs them in; with `minima`, its minimum. */
+INLINE __m256 es_k_factor(__m256 d, const __m256i packed[3], const int g, const bool minima)
+{
+    const __m256i own = packed[minima], n = g < 4 ? es_bits_of(own, 8 * g, 63)
+                                                  : _mm256_or_si256(es_bits_of(packed[2], 8 * (g - 4) + (minima ? 4 : 0), 15),
+                                                                    _mm256_slli_epi32(es_bits_of(own, 8 * (g - 4) + 6, 3), 4));
+    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(n));
 }
 
 /* Four bytes in every lane. */
