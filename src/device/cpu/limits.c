@@ -27,6 +27,7 @@ void es_limit_loops_select(es_limit_loops *loops)
         peak[ES_LIMIT_F32] = peak[ES_LIMIT_BF16] = peak[ES_LIMIT_BF16DP] =
             (es_limit_loop){es_limit_fma_avx2, "AVX2 fused steps"};
         peak[ES_LIMIT_INT8] = (es_limit_loop){es_limit_int8_avx2, "AVX2 byte products"};
+        loops->read = es_limit_read_avx2;
     }
     if (es_kernels_select("avx512", &kernels) == ES_OK) {
         peak[ES_LIMIT_F32] = peak[ES_LIMIT_BF16] = peak[ES_LIMIT_BF16DP] =

@@ -10,10 +10,10 @@
 
 /** The arithmetic of products with weights: what numeric mode and weight type make of them. */
 typedef enum es_limit_kind {
-    ES_LIMIT_F32,  /**< float32 fused steps in vectors, which attention and recurrence take in every mode, too */
-    ES_LIMIT_BF16, /**< AMX tile products; without AMX mode bf16 takes float32 fused steps, and so that is its peak */
+    ES_LIMIT_F32,    /**< float32 fused steps in vectors, which attention and recurrence take in every mode, too */
+    ES_LIMIT_BF16,   /**< AMX tile products; without AMX mode bf16 takes float32 fused steps, and so that is its peak */
     ES_LIMIT_BF16DP, /**< dot products of AVX512_BF16; without it float32 fused steps */
-    ES_LIMIT_INT8, /**< AMX tile products, else VNNI, else AVX2 in three steps */
+    ES_LIMIT_INT8,   /**< AMX tile products, else VNNI, else AVX2 in three steps */
     ES_LIMIT_KINDS
 } es_limit_kind;
 
@@ -40,6 +40,7 @@ double es_limit_bf16_amx(int64_t rounds);
 double es_limit_int8_amx(int64_t rounds);
 /** Read bytes, a multiple of 512, and return something that depends on them. */
 uint64_t es_limit_read_avx512(const void *data, size_t bytes);
+uint64_t es_limit_read_avx2(const void *data, size_t bytes);
 uint64_t es_limit_read_plain(const void *data, size_t bytes);
 
 /** A loop that does nothing but one kind of arithmetic. */

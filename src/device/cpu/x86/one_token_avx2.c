@@ -1,8 +1,8 @@
 /* one_token_avx2.c: the products of modes bf16 and int8 for a single token with AVX2 alone, straight from stored weights.
  *
  * Decoding reads every weight once, so nothing may come between memory and the products. Eight rows at a time are brought into
- * the lanes of a register as they are stored, four or five bits to a weight or eight, and unpacked there: half as much has to be
- * turned, and no sum crosses lanes. The rows sixteen further on are fetched meanwhile. The sums and their order are product.h's;
+ * the lanes of a register as they are stored, four or five bits to a weight or eight, and unpacked there: half as much has to
+ * be turned, and no sum crosses lanes. The next eight are fetched meanwhile. The sums and their order are product.h's;
  * integers that lie around zero are moved up until none is below it, and what that adds comes off again, all exact. */
 #include <stdbool.h>
 
@@ -13,10 +13,9 @@
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-enum { EIGHT = 8, SHORT_ROW = 1024 /* bytes */ };
+enum { EIGHT = 8 };
 
-/* Eight rows of a matrix, and where the rows begin that are fetched meanwhile: sixteen further on, or 32 where rows are so short
- * that memory would not have answered by then. */
+/* Eight rows of a matrix, and where the rows begin that are fetched meanwhile: the next eight. */
 typedef struct eight {
     const uint8_t *rows, *ahead;
     int64_t row_bytes;
@@ -26,7 +25,7 @@ typedef struct eight {
 INLINE eight eight_rows(const void *rows, size_t row_bytes, int h, const es_panel *panel)
 {
     const uint8_t *first = (const uint8_t *)rows + (size_t)(EIGHT * h) * row_bytes;
-    return (eight){first, first + (row_bytes < SHORT_ROW ? 32 : 16) * row_bytes, (int64_t)row_bytes, panel};
+    return (eight){first, first + EIGHT * row_bytes, (int64_t)row_bytes, panel};
 }
 
 /* Fetch as much of the rows that come later as bytes [from, to) of a row are of these eight. */
@@ -88,8 +87,10 @@ INLINE __m256 eight_q8_0(const eight *s, int64_t columns)
         four_words(s, at + 2, w);
         four_words(s, at + 18, w + 4);
         UNROLL for (int j = 0; j < 8; j++) /* |w| ≤ 128 times ±x with |x| ≤ 127: a pair makes at most 32,512 */
-            sum = _mm256_add_epi32(sum, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), _mm256_sign_epi8(inputs(s, b, j), w[j]))));
-        acc = add_sum(acc, es_low_halves(es_first_word(s->rows + at, s->row_bytes)), s->panel->scale[b], _mm256_cvtepi32_ps(sum));
+            sum = _mm256_add_epi32(
+                sum, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), _mm256_sign_epi8(inputs(s, b, j), w[j]))));
+        acc = add_sum(acc, es_low_halves(es_first_word(s->rows + at, s->row_bytes)), s->panel->scale[b],
+                      _mm256_cvtepi32_ps(sum));
     }
     return acc;
 }
@@ -108,14 +109,16 @@ INLINE __m256i high_nibbles(__m256i w)
 INLINE __m256i fifth_bits(__m256i words, const int j)
 {
     const int place = j / 2, upper = j % 2 * 4;
-    const __m256i spread = _mm256_add_epi8(_mm256_set1_epi8((char)place),
-                                           _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404, 0x08080808, 0x0C0C0C0C));
+    const __m256i spread =
+        _mm256_add_epi8(_mm256_set1_epi8((char)place),
+                        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404, 0x08080808, 0x0C0C0C0C));
     const __m256i bit = _mm256_set1_epi32(upper ? (int)0x80402010 : 0x08040201);
     const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(words, spread), bit), bit);
     return _mm256_and_si256(set, _mm256_set1_epi8(16));
 }
 
-/* Blocks of 32 in four or five bits: a half for the scale, with `offsets` another one, with `fifth` a word of bits, then nibbles. */
+/* Blocks of 32 in four or five bits: a half for the scale, with `offsets` another one, with `fifth` a word of bits, then
+ * nibbles. */
 INLINE __m256 eight_nibbles(const eight *s, int64_t columns, const bool offsets, const bool fifth)
 {
     const size_t high = offsets ? 4 : 2, nibbles = high + (fifth ? 4 : 0), bytes = nibbles + 16;
@@ -192,7 +195,8 @@ INLINE __m256 eight_k(const eight *s, int64_t columns, const bool fifth, const s
             {
                 const __m256 sum = _mm256_cvtepi32_ps(dots(s, b + g, w[g], fifth ? 4 : 8));
                 acc = add_sum(acc, es_k_factor(d, head + 1, 2 * j + g, false), panel->scale[b + g], sum);
-                acc = add_sum(acc, es_k_factor(m, head + 1, 2 * j + g, true), panel->scale[b + g], _mm256_set1_ps(panel->sum[b + g]));
+                acc = add_sum(acc, es_k_factor(m, head + 1, 2 * j + g, true), panel->scale[b + g],
+                              _mm256_set1_ps(panel->sum[b + g]));
             }
         }
     }
@@ -231,10 +235,13 @@ INLINE __m256 add_q6_part(__m256 acc, const eight *s, const __m256i low[8], cons
         UNROLL for (int q = 4 * half; q < 4 * half + 4; q++)
         {
             const __m256i moved = high_shift <= 4 ? _mm256_slli_epi16(high[q], 4 - high_shift) : _mm256_srli_epi16(high[q], 2);
-            const __m256i w = _mm256_or_si256(low_nibbles(_mm256_srli_epi16(low[q], low_shift)), _mm256_and_si256(moved, mask));
+            const __m256i w =
+                _mm256_or_si256(low_nibbles(_mm256_srli_epi16(low[q], low_shift)), _mm256_and_si256(moved, mask));
             const __m256i products = _mm256_maddubs_epi16(w, inputs(s, b, q)); /* at most 16,002: two fit */
-            if (q % 2 == 0) pairs = products;
-            else sum = _mm256_add_epi32(sum, widen(_mm256_add_epi16(pairs, products)));
+            if (q % 2 == 0)
+                pairs = products;
+            else
+                sum = _mm256_add_epi32(sum, widen(_mm256_add_epi16(pairs, products)));
         }
         const __m256 scale = _mm256_mul_ps(d, es_signed_byte(scales, part % 2 * 2 + half));
         acc = add_sum(acc, scale, s->panel->scale[b], _mm256_cvtepi32_ps(sum));
@@ -266,13 +273,13 @@ INLINE __m256 eight_q6_k(const eight *s, int64_t columns)
     return acc;
 }
 
-#define ONE(name)                                                                                                         \
-    static void one_##name(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out)        \
-    {                                                                                                                     \
-        for (int h = 0; h < 2; h++) {                                                                                     \
-            const eight s = eight_rows(rows, row_bytes, h, panel);                                                        \
-            _mm256_storeu_ps(out + EIGHT * h, eight_##name(&s, columns));                                                 \
-        }                                                                                                                 \
+#define ONE(name)                                                                                                             \
+    static void one_##name(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out)            \
+    {                                                                                                                         \
+        for (int h = 0; h < 2; h++) {                                                                                         \
+            const eight s = eight_rows(rows, row_bytes, h, panel);                                                            \
+            _mm256_storeu_ps(out + EIGHT * h, eight_##name(&s, columns));                                                     \
+        }                                                                                                                     \
     }
 ONE(q8_0)
 ONE(q4_0)
@@ -304,7 +311,7 @@ void es_one_token_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, flo
         const uint16_t *x = panel->data;
         __m256 c = _mm256_setzero_ps();
         for (int64_t b = 0; b < rows->blocks; b++, at += 64, x += 32) {
-            es_fetch((const uint8_t *)(rows->w + (EIGHT * h + 16) * rows->stride), (size_t)b * 512, (size_t)(b + 1) * 512);
+            es_fetch((const uint8_t *)(rows->w + EIGHT * (h + 1) * rows->stride), (size_t)b * 512, (size_t)(b + 1) * 512);
             __m256 e = _mm256_setzero_ps(), o = _mm256_setzero_ps();
             UNROLL for (int j = 0; j < 16; j += 4)
             {

@@ -1,13 +1,14 @@
 /* several_tokens_avx2.c: the products of modes bf16 and int8 for more than one token, with AVX2 alone.
  *
  * Sixteen weight rows stand in the lanes of two registers, so that no sum ever crosses lanes: four neighbouring inputs (int8)
- * or one (bf16) of every row are brought into a lane, once per block of weights, and then serve all tokens; a token's inputs are
- * broadcast from the panel. Weights are turned a chunk at a time into a few kilobytes of stack that stay in the first-level
- * cache, and the accumulators of all tokens pass through `out` between chunks. The sums and their order are product.h's.
+ * or one (bf16) of every row are brought into a lane, once per block of weights, and then serve all tokens; a token's inputs
+ * are broadcast from the panel. Weights are turned a chunk at a time into a few kilobytes of stack that stay in the
+ * first-level cache, and the accumulators of all tokens pass through `out` between chunks. The sums and their order are
+ * product.h's.
  *
- * Integers: AVX2 multiplies unsigned bytes by signed ones and adds pairs in 16 bits, where they would saturate. Weights that may
- * be below zero give their sign to the input: |w| · ±x. How many pairs fit 16 bits before they have to be widened depends on how
- * large the weights of a type can be: one of Q8_0, four of Q6_K, eight where there are four bits. */
+ * Integers: AVX2 multiplies unsigned bytes by signed ones and adds pairs in 16 bits, where they would saturate. Weights that
+ * may be below zero give their sign to the input: |w| · ±x. How many pairs fit 16 bits before they have to be widened depends
+ * on how large the weights of a type can be: one of Q8_0, four of Q6_K, eight where there are four bits. */
 #include <immintrin.h>
 #include <stdbool.h>
 #include <string.h>
@@ -33,15 +34,15 @@ typedef struct int8_group {
 
 /* What a type's integers are like: known to the compiler. */
 typedef struct integers {
-    bool negative;  /* some are below zero */
-    int run;        /* pairs of products that 16 bits hold */
+    bool negative; /* some are below zero */
+    int run;       /* pairs of products that 16 bits hold */
     int halves;
     bool offsets;
 } integers;
 
 /* Sums of `words` words of 16 rows and `count` tokens whose inputs lie n words apart. */
-INLINE void dots(const __m256i *size, const __m256i *weight, const int8_t *x, const int32_t n, const int words, const int count,
-                 const integers k, __m256i sum[GROUP][2])
+INLINE void dots(const __m256i *size, const __m256i *weight, const int8_t *x, const int32_t n, const int words,
+                 const int count, const integers k, __m256i sum[GROUP][2])
 {
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i pairs[GROUP][2];
@@ -109,10 +110,10 @@ INLINE void int8_panel(const int8_group *g, const integers k)
 
 /* One function for each kind of integers: those of Q8_0; Q6_K; Q4_0 and Q5_0; Q4_1 and Q4_K; Q5_1 and Q5_K; and those of which
  * only the form is known. */
-#define INT8_PANEL(name, negative, run, halves, offsets)             \
-    static void panel_##name(const int8_group *g)                    \
-    {                                                                \
-        int8_panel(g, (integers){negative, run, halves, offsets});   \
+#define INT8_PANEL(name, negative, run, halves, offsets)                                                                      \
+    static void panel_##name(const int8_group *g)                                                                             \
+    {                                                                                                                         \
+        int8_panel(g, (integers){negative, run, halves, offsets});                                                            \
     }
 INT8_PANEL(eight_bits, true, 1, 1, false)
 INT8_PANEL(six_bits, true, 4, 2, false)
@@ -143,7 +144,8 @@ void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel
             if (rows->next) es_fetch_share(rows, b);
         }
         for (int32_t p = 0; p < panels; p++) {
-            const int8_group g = {rows, &panel[p], size, weight, from, to, out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS};
+            const int8_group g = {
+                rows, &panel[p], size, weight, from, to, out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS};
             multiply(&g);
         }
     }
@@ -159,8 +161,7 @@ INLINE void multiply_bf16(const float *w, const float *x, int64_t blocks, bool f
     for (int64_t b = 0; b < blocks; b++) {
         __m256 sum[2][BF16_GROUP][2];
         UNROLL for (int i = 0; i < 4 * count; i++) sum[i % 2][i / 4][i / 2 % 2] = _mm256_setzero_ps();
-        for (int k = 0; k < 16; k++, w += 32, x += 2 * ES_PANEL_TOKENS)
-            UNROLL for (int odd = 0; odd < 2; odd++)
+        for (int k = 0; k < 16; k++, w += 32, x += 2 * ES_PANEL_TOKENS) UNROLL for (int odd = 0; odd < 2; odd++)
             {
                 const __m256 low = _mm256_load_ps(w + 16 * odd), high = _mm256_load_ps(w + 16 * odd + 8);
                 UNROLL for (int i = 0; i < count; i++)
@@ -203,12 +204,15 @@ static void widen_inputs(const es_panel *panel, int64_t from, int64_t to, float 
 {
     const int32_t n = panel->tokens, *data = (const int32_t *)panel->data + from * 16 * n;
     const __m256i place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    for (int64_t j = 0; j < (to - from) * 16; j++, data += n, x += 2 * ES_PANEL_TOKENS)
-        for (int32_t t = 0; t < n; t += 8) {
-            const __m256i pairs = _mm256_maskload_epi32(data + t, _mm256_cmpgt_epi32(_mm256_set1_epi32(n - t), place));
-            _mm256_store_ps(x + t, es_even_part(pairs));
-            _mm256_store_ps(x + ES_PANEL_TOKENS + t, es_odd_part(pairs));
-        }
+    const __m256i low = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), place),
+                  high = _mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), place);
+    for (int64_t j = 0; j < (to - from) * 16; j++, data += n, x += 2 * ES_PANEL_TOKENS) {
+        const bool whole = n == ES_PANEL_TOKENS;
+        const __m256i a = whole ? _mm256_loadu_si256((const void *)data) : _mm256_maskload_epi32(data, low);
+        const __m256i b = whole ? _mm256_loadu_si256((const void *)(data + 8)) : _mm256_maskload_epi32(data + 8, high);
+        _mm256_store_ps(x, es_even_part(a)), _mm256_store_ps(x + 8, es_even_part(b));
+        _mm256_store_ps(x + 16, es_odd_part(a)), _mm256_store_ps(x + 24, es_odd_part(b));
+    }
 }
 
 void es_several_tokens_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out)
@@ -226,8 +230,10 @@ void es_several_tokens_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel
             float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
             int32_t t = 0;
             widen_inputs(&panel[p], from, to, x);
-            for (; n - t >= 3; t += 3) multiply_bf16(w, x + t, to - from, from == 0, 3, place + t * ES_PRODUCT_ROWS);
-            if (n - t == 2) multiply_bf16(w, x + t, to - from, from == 0, 2, place + t * ES_PRODUCT_ROWS);
+            /* Four left are two and two: one alone would wait for its own sums. */
+            for (; n - t >= 3 && n - t != 4; t += 3)
+                multiply_bf16(w, x + t, to - from, from == 0, 3, place + t * ES_PRODUCT_ROWS);
+            for (; n - t >= 2; t += 2) multiply_bf16(w, x + t, to - from, from == 0, 2, place + t * ES_PRODUCT_ROWS);
             if (n - t == 1) multiply_bf16(w, x + t, to - from, from == 0, 1, place + t * ES_PRODUCT_ROWS);
         }
     }
