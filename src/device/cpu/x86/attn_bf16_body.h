@@ -1,4 +1,4 @@
-/* attn_bf16_body.h: attention over bfloat16 keys and values, written once over sixteen lanes.
+/* attn_bf16_body.h: attention over bfloat16 keys and values, written once over registers of VR_LANES.
  *
  * A cache line of K holds a pair of channels of sixteen keys, a line of V a pair of keys of sixteen channels: shifting and
  * masking gives the two chains of the mode's sum. A few query rows share each line that is read. While the first rows read
@@ -7,40 +7,62 @@
 #ifndef ES_CPU_ATTN_BF16_BODY_H
 #define ES_CPU_ATTN_BF16_BODY_H
 
+#include <stdbool.h>
+
 #include "device/cpu/kernels.h"
 #include "device/cpu/math.h"
 #include "device/cpu/x86/exp_body.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define GROUP 32 /* inputs of one tile step */
+#define REGISTERS (ES_ATTN_BLOCK / VR_LANES) /* to a line of sixteen pairs */
 
-/* Scores of R rows against B blocks of 16 keys. */
-INLINE void scores(const es_attn_tile *tile, int32_t row, int32_t block, const int R, const int B)
+/* Channels [first, first + n) of R rows and B registers of keys: c ← c + (e + o). `fetch`: where the values of the same places lie,
+ * or NULL. A line of sixteen keys may be two registers; it is fetched with the first. */
+INLINE void score_group(const float *const *q, const uint16_t *const *k, const uint16_t *const *fetch, int32_t first, const int32_t n,
+                        const int R, const int B, vr c[ATTN_BF16_ROWS][ATTN_BF16_WIDE])
 {
-    v16 c[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
+    vr e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], o[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
     for (int r = 0; r < R; r++)
-        for (int b = 0; b < B; b++) c[r][b] = v_set(0.0f);
-    for (int32_t first = 0; first < tile->head_dim; first += GROUP) {
-        const int32_t end = first + GROUP < tile->head_dim ? first + GROUP : tile->head_dim;
-        v16 e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], o[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
-        for (int r = 0; r < R; r++)
-            for (int b = 0; b < B; b++) e[r][b] = o[r][b] = v_set(0.0f);
-        for (int32_t d = first; d < end; d += 2) {
-            v16 ke[ATTN_BF16_WIDE], ko[ATTN_BF16_WIDE];
-            for (int b = 0; b < B; b++) {
-                v_load_pairs(tile->k16[block + b] + d * ES_ATTN_BLOCK, &ke[b], &ko[b]);
-                if (row == 0) _mm_prefetch(tile->v16[block + b] + d * ES_ATTN_BLOCK, _MM_HINT_T1);
-            }
-            for (int r = 0; r < R; r++) {
-                const v16 qe = v_set(tile->q[row + r][d]), qo = v_set(tile->q[row + r][d + 1]);
-                for (int b = 0; b < B; b++) e[r][b] = v_fma(qe, ke[b], e[r][b]), o[r][b] = v_fma(qo, ko[b], o[r][b]);
-            }
+        for (int b = 0; b < B; b++) e[r][b] = o[r][b] = vr_set(0.0f);
+    for (int32_t d = first; d < first + n; d += 2) {
+        vr ke[ATTN_BF16_WIDE], ko[ATTN_BF16_WIDE];
+        for (int b = 0; b < B; b++) {
+            vr_load_pairs(k[b] + d * ES_ATTN_BLOCK, &ke[b], &ko[b]);
+            if (fetch && b % REGISTERS == 0) _mm_prefetch(fetch[b] + d * ES_ATTN_BLOCK, _MM_HINT_T1);
         }
-        for (int r = 0; r < R; r++)
-            for (int b = 0; b < B; b++) c[r][b] = v_add(c[r][b], v_add(e[r][b], o[r][b]));
+        for (int r = 0; r < R; r++) {
+            const vr qe = vr_set(q[r][d]), qo = vr_set(q[r][d + 1]);
+            for (int b = 0; b < B; b++) e[r][b] = vr_fma(qe, ke[b], e[r][b]), o[r][b] = vr_fma(qo, ko[b], o[r][b]);
+        }
     }
     for (int r = 0; r < R; r++)
-        for (int b = 0; b < B; b++) v_store(tile->p + (row + r) * ES_ATTN_TILE + (block + b) * ES_ATTN_BLOCK, c[r][b]);
+        for (int b = 0; b < B; b++) c[r][b] = vr_add(c[r][b], vr_add(e[r][b], o[r][b]));
+}
+
+/* Scores of R rows against B registers of keys from `key` on. */
+INLINE void scores(const es_attn_tile *tile, int32_t row, int32_t key, const int R, const int B)
+{
+    const bool fetching = row == 0 && key % ES_ATTN_BLOCK == 0;
+    const float *q[ATTN_BF16_ROWS];
+    const uint16_t *k[ATTN_BF16_WIDE], *v[ATTN_BF16_WIDE];
+    vr c[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
+    for (int r = 0; r < R; r++) q[r] = tile->q[row + r];
+    for (int b = 0; b < B; b++) {
+        const int32_t first = key + b * VR_LANES;
+        k[b] = tile->k16[first / ES_ATTN_BLOCK] + first % ES_ATTN_BLOCK * 2;
+        v[b] = tile->v16[first / ES_ATTN_BLOCK];
+    }
+    for (int r = 0; r < R; r++)
+        for (int b = 0; b < B; b++) c[r][b] = vr_set(0.0f);
+    int32_t first = 0;
+    for (; first + GROUP <= tile->head_dim; first += GROUP) {
+        if (fetching) score_group(q, k, v, first, GROUP, R, B, c);
+        else score_group(q, k, NULL, first, GROUP, R, B, c);
+    }
+    if (first < tile->head_dim) score_group(q, k, NULL, first, tile->head_dim - first, R, B, c);
+    for (int r = 0; r < R; r++)
+        for (int b = 0; b < B; b++) vr_store(tile->p + (row + r) * ES_ATTN_TILE + key + b * VR_LANES, c[r][b]);
 }
 
 /* Turns a row's scores into exponentials, zero for keys it may not see; corrects m and l. Returns the factor for o. */
@@ -69,69 +91,83 @@ INLINE float softmax(const es_attn_tile *tile, int32_t row, int32_t valid, int32
     return correction;
 }
 
-/* o ← c·o + Σ p·v for R rows and C vectors of channels over the first `keys` keys. Keys that a row may not see have p = 0
- * and a written v; the odd half of a last pair that nobody wrote is left out. */
+/* `pairs` pairs of keys of a block of 16: their share of e and o. `next`: the next tile's keys, which lie as these values do, or NULL. */
+INLINE void value_pairs(const float *const *p, const uint16_t *v, const uint16_t *next, int64_t stride, const int pairs, const int R,
+                        const int C, vr e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], vr o[ATTN_BF16_ROWS][ATTN_BF16_WIDE])
+{
+    for (int j = 0; j < pairs; j++, v += stride) {
+        vr ve[ATTN_BF16_WIDE], vo[ATTN_BF16_WIDE];
+        for (int c = 0; c < C; c++) {
+            if (next && c % REGISTERS == 0) _mm_prefetch(next + j * stride + c * 2 * VR_LANES, _MM_HINT_T1);
+            vr_load_pairs(v + c * 2 * VR_LANES, &ve[c], &vo[c]);
+        }
+        for (int r = 0; r < R; r++) {
+            const vr pe = vr_set(p[r][2 * j]), po = vr_set(p[r][2 * j + 1]);
+            for (int c = 0; c < C; c++) e[r][c] = vr_fma(pe, ve[c], e[r][c]), o[r][c] = vr_fma(po, vo[c], o[r][c]);
+        }
+    }
+}
+
+/* Keys [j, j + 16) of a group, or those before `keys`. The odd half of a last pair that nobody wrote is left out. */
+INLINE void value_block(const es_attn_tile *tile, int32_t row, int32_t channel, int32_t j, int32_t keys, const int R, const int C,
+                        vr e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], vr o[ATTN_BF16_ROWS][ATTN_BF16_WIDE])
+{
+    const int64_t stride = (int64_t)tile->head_dim * 2;
+    const uint16_t *v = tile->v16[j / ES_ATTN_BLOCK] + channel * 2, *next = tile->next_k[j / ES_ATTN_BLOCK];
+    const float *p[ATTN_BF16_ROWS];
+    for (int r = 0; r < R; r++) p[r] = tile->p + (row + r) * ES_ATTN_TILE + j;
+    if (keys - j >= ES_ATTN_BLOCK) {
+        if (next && row == 0 && channel % ES_LANES == 0) value_pairs(p, v, next + channel * 2, stride, ES_ATTN_BLOCK / 2, R, C, e, o);
+        else value_pairs(p, v, NULL, stride, ES_ATTN_BLOCK / 2, R, C, e, o);
+        return;
+    }
+    const int32_t pairs = (keys - j) / 2;
+    value_pairs(p, v, NULL, stride, pairs, R, C, e, o);
+    for (int c = 0; c < C && (keys - j) % 2; c++) {
+        vr ve, unwritten;
+        vr_load_pairs(v + pairs * stride + c * 2 * VR_LANES, &ve, &unwritten);
+        for (int r = 0; r < R; r++) e[r][c] = vr_fma(vr_set(p[r][2 * pairs]), ve, e[r][c]);
+    }
+}
+
+/* o ← c·o + Σ p·v for R rows and C registers of channels over the first `keys` keys. Keys that a row may not see have p = 0
+ * and a written v. */
 INLINE void values(const es_attn_tile *tile, int32_t row, const float *correction, int32_t channel, int32_t keys, const int R,
                    const int C)
 {
     const int32_t dim = tile->head_dim;
-    v16 sum[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
+    vr sum[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
     for (int r = 0; r < R; r++)
         for (int c = 0; c < C; c++)
-            sum[r][c] = v_mul(v_load(tile->o + (int64_t)(row + r) * dim + channel + c * ES_LANES), v_set(correction[r]));
+            sum[r][c] = vr_mul(vr_load(tile->o + (int64_t)(row + r) * dim + channel + c * VR_LANES), vr_set(correction[r]));
     for (int32_t first = 0; first < keys; first += GROUP) {
-        const int32_t end = first + GROUP < keys ? first + GROUP : keys;
-        v16 e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], o[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
+        vr e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], o[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
         for (int r = 0; r < R; r++)
-            for (int c = 0; c < C; c++) e[r][c] = o[r][c] = v_set(0.0f);
-        int32_t j = first;
-        for (; j + 1 < end; j += 2) {
-            const int64_t at = (j % ES_ATTN_BLOCK / 2 * dim + channel) * 2;
-            const uint16_t *v = tile->v16[j / ES_ATTN_BLOCK] + at, *next = tile->next_k[j / ES_ATTN_BLOCK];
-            v16 ve[ATTN_BF16_WIDE], vo[ATTN_BF16_WIDE];
-            for (int c = 0; c < C; c++) {
-                if (row == 0 && next) _mm_prefetch(next + at + c * 2 * ES_LANES, _MM_HINT_T1);
-                v_load_pairs(v + c * 2 * ES_LANES, &ve[c], &vo[c]);
-            }
-            for (int r = 0; r < R; r++) {
-                const float *p = tile->p + (row + r) * ES_ATTN_TILE + j;
-                const v16 pe = v_set(p[0]), po = v_set(p[1]);
-                for (int c = 0; c < C; c++) e[r][c] = v_fma(pe, ve[c], e[r][c]), o[r][c] = v_fma(po, vo[c], o[r][c]);
-            }
-        }
-        if (j < end) {
-            const uint16_t *v = tile->v16[j / ES_ATTN_BLOCK] + (j % ES_ATTN_BLOCK / 2 * dim + channel) * 2;
-            for (int c = 0; c < C; c++) {
-                v16 ve, unwritten;
-                v_load_pairs(v + c * 2 * ES_LANES, &ve, &unwritten);
-                for (int r = 0; r < R; r++)
-                    e[r][c] = v_fma(v_set(tile->p[(row + r) * ES_ATTN_TILE + j]), ve, e[r][c]);
-            }
-        }
+            for (int c = 0; c < C; c++) e[r][c] = o[r][c] = vr_set(0.0f);
+        for (int32_t j = first; j < first + GROUP && j < keys; j += ES_ATTN_BLOCK) value_block(tile, row, channel, j, keys, R, C, e, o);
         for (int r = 0; r < R; r++)
-            for (int c = 0; c < C; c++) sum[r][c] = v_add(sum[r][c], v_add(e[r][c], o[r][c]));
+            for (int c = 0; c < C; c++) sum[r][c] = vr_add(sum[r][c], vr_add(e[r][c], o[r][c]));
     }
     for (int r = 0; r < R; r++)
-        for (int c = 0; c < C; c++) v_store(tile->o + (int64_t)(row + r) * dim + channel + c * ES_LANES, sum[r][c]);
+        for (int c = 0; c < C; c++) vr_store(tile->o + (int64_t)(row + r) * dim + channel + c * VR_LANES, sum[r][c]);
 }
 
 INLINE void rows_together(const es_attn_tile *tile, int32_t row, const int R)
 {
+    const int wide = ATTN_BF16_WIDE_FOR(R);
     float correction[ATTN_BF16_ROWS];
     int32_t most = 0, valid[ATTN_BF16_ROWS];
     for (int r = 0; r < R; r++) {
         valid[r] = tile->valid[row + r] < ES_ATTN_TILE ? tile->valid[row + r] : ES_ATTN_TILE;
         if (valid[r] > most) most = valid[r];
     }
-    const int32_t blocks = (most + ES_ATTN_BLOCK - 1) / ES_ATTN_BLOCK;
-    int32_t b = 0;
-    for (; b + ATTN_BF16_WIDE <= blocks; b += ATTN_BF16_WIDE) scores(tile, row, b, R, ATTN_BF16_WIDE);
-    for (; b < blocks; b++) scores(tile, row, b, R, 1);
+    int32_t key = 0;
+    for (; key + wide * VR_LANES <= most; key += wide * VR_LANES) scores(tile, row, key, R, wide);
+    for (; key < most; key += VR_LANES) scores(tile, row, key, R, 1);
     for (int r = 0; r < R; r++) correction[r] = softmax(tile, row + r, valid[r], most);
     int32_t c = 0;
-    for (; c + ATTN_BF16_WIDE * ES_LANES <= tile->head_dim; c += ATTN_BF16_WIDE * ES_LANES)
-        values(tile, row, correction, c, most, R, ATTN_BF16_WIDE);
-    for (; c < tile->head_dim; c += ES_LANES) values(tile, row, correction, c, most, R, 1);
+    for (; c + wide * VR_LANES <= tile->head_dim; c += wide * VR_LANES) values(tile, row, correction, c, most, R, wide);
+    for (; c < tile->head_dim; c += VR_LANES) values(tile, row, correction, c, most, R, 1);
 }
 
 /* Channels come in whole vectors here; the reference takes other head sizes. Rows that see no key are left untouched. */

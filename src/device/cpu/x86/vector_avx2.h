@@ -15,8 +15,13 @@ typedef struct v16 {
 #define DOT_ROWS_FOR(tokens) ((tokens) == 1 ? 4 : 2)
 #define ATTN_BLOCK_ROWS 6 /* or fewer */
 #define ATTN_WIDE_FOR(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1) /* blocks of keys, or vectors of channels */
-#define ATTN_BF16_ROWS 2
-#define ATTN_BF16_WIDE 1
+
+/* One register, where sixteen lanes at once would be more sums than fit. */
+typedef __m256 vr;
+#define VR_LANES 8
+#define ATTN_BF16_ROWS 4
+#define ATTN_BF16_WIDE 4 /* registers of keys, or of channels, at most */
+#define ATTN_BF16_WIDE_FOR(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
 
 static inline v16 v_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 static inline void v_store(float *p, v16 x) { _mm256_storeu_ps(p, x.a), _mm256_storeu_ps(p + 8, x.b); }
@@ -94,17 +99,24 @@ static inline v16 v_clamp_exp(v16 value, v16 x, float low, float high)
     return (v16){v_clamp_exp_half(value.a, x.a, low, high), v_clamp_exp_half(value.b, x.b, low, high)};
 }
 
+static inline vr vr_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline void vr_store(float *p, vr x) { _mm256_storeu_ps(p, x); }
+static inline vr vr_set(float x) { return _mm256_set1_ps(x); }
+static inline vr vr_add(vr x, vr y) { return _mm256_add_ps(x, y); }
+static inline vr vr_mul(vr x, vr y) { return _mm256_mul_ps(x, y); }
+static inline vr vr_fma(vr x, vr y, vr z) { return _mm256_fmadd_ps(x, y, z); }
+
 static inline __m256 v_even_half(__m256i line) { return _mm256_castsi256_ps(_mm256_slli_epi32(line, 16)); }
 static inline __m256 v_odd_half(__m256i line)
 {
     return _mm256_castsi256_ps(_mm256_and_si256(line, _mm256_set1_epi32((int)0xFFFF0000)));
 }
-/* Sixteen pairs of bfloat16: the first and the second of each. */
-static inline void v_load_pairs(const uint16_t *p, v16 *even, v16 *odd)
+/* Eight pairs of bfloat16: the first and the second of each. */
+static inline void vr_load_pairs(const uint16_t *p, vr *even, vr *odd)
 {
-    const __m256i a = _mm256_loadu_si256((const __m256i *)p), b = _mm256_loadu_si256((const __m256i *)(p + 16));
-    *even = (v16){v_even_half(a), v_even_half(b)};
-    *odd = (v16){v_odd_half(a), v_odd_half(b)};
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)p);
+    *even = v_even_half(pairs);
+    *odd = v_odd_half(pairs);
 }
 
 /* Sixteen binary16 to float32, exactly; and to them, ties to even. Subnormals of binary16 are kept either way. */

@@ -14,7 +14,19 @@ typedef __m512 v16;
 #define ATTN_BLOCK_ROWS 6 /* or fewer */
 #define ATTN_WIDE_FOR(rows) 4 /* blocks of keys, or vectors of channels */
 #define ATTN_BF16_ROWS 4
-#define ATTN_BF16_WIDE 2 /* blocks of keys, or vectors of channels */
+#define ATTN_BF16_WIDE 2 /* registers of keys, or of channels */
+#define ATTN_BF16_WIDE_FOR(rows) 2
+
+/* Sixteen lanes are one register. */
+typedef v16 vr;
+#define VR_LANES 16
+#define vr_load v_load
+#define vr_store v_store
+#define vr_set v_set
+#define vr_add v_add
+#define vr_mul v_mul
+#define vr_fma v_fma
+#define vr_load_pairs v_load_pairs
 
 static inline v16 v_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
