@@ -286,7 +286,7 @@ static void delta_scan(const es_delta_tile *tile)
 {
     _Alignas(64) float s[ES_DELTA_KEY_DIM * ES_DELTA_COLUMNS];
     int32_t column = 0;
-    for (; column + 4 * ES_LANES <= tile->columns; column += 4 * ES_LANES) delta_columns(tile, column, s, 4);
+    for (; DELTA_WIDE == 4 && column + 4 * ES_LANES <= tile->columns; column += 4 * ES_LANES) delta_columns(tile, column, s, 4);
     for (; column + 2 * ES_LANES <= tile->columns; column += 2 * ES_LANES) delta_columns(tile, column, s, 2);
     for (; column < tile->columns; column += ES_LANES) delta_columns(tile, column, s, 1);
 }

@@ -13,6 +13,7 @@ typedef struct v16 {
 #define DOT_MOST_ROWS 4
 #define DOT_MOST_TOKENS 2
 #define DOT_ROWS_FOR(tokens) ((tokens) == 1 ? 4 : 2)
+#define DELTA_WIDE 2 /* vectors of columns at once */
 #define ATTN_BLOCK_ROWS 6 /* or fewer */
 #define ATTN_WIDE_FOR(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1) /* blocks of keys, or vectors of channels */
 

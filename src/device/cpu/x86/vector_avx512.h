@@ -11,6 +11,7 @@ typedef __m512 v16;
 #define DOT_MOST_ROWS 8
 #define DOT_MOST_TOKENS 6
 #define DOT_ROWS_FOR(tokens) ((tokens) <= 3 ? 8 : 4)
+#define DELTA_WIDE 4 /* vectors of columns at once */
 #define ATTN_BLOCK_ROWS 6 /* or fewer */
 #define ATTN_WIDE_FOR(rows) 4 /* blocks of keys, or vectors of channels */
 #define ATTN_BF16_ROWS 4
