@@ -91,14 +91,15 @@ INLINE float softmax(const es_attn_tile *tile, int32_t row, int32_t valid, int32
     return correction;
 }
 
-/* `pairs` pairs of keys of a block of 16: their share of e and o. `next`: the next tile's keys, which lie as these values do, or NULL. */
+/* `pairs` pairs of keys of a block of 16: their share of e and o. `next`: as many lines of the next tile's keys, or NULL; they are
+ * fetched in the order of their addresses, whatever the order of these values: memory answers a quarter faster. */
 INLINE void value_pairs(const float *const *p, const uint16_t *v, const uint16_t *next, int64_t stride, const int pairs, const int R,
                         const int C, vr e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], vr o[ATTN_BF16_ROWS][ATTN_BF16_WIDE])
 {
     for (int j = 0; j < pairs; j++, v += stride) {
         vr ve[ATTN_BF16_WIDE], vo[ATTN_BF16_WIDE];
         for (int c = 0; c < C; c++) {
-            if (next && c % REGISTERS == 0) _mm_prefetch(next + j * stride + c * 2 * VR_LANES, _MM_HINT_T1);
+            if (next && c % REGISTERS == 0) _mm_prefetch(next + (c / REGISTERS * ES_ATTN_BLOCK / 2 + j) * 2 * ES_ATTN_BLOCK, _MM_HINT_T1);
             vr_load_pairs(v + c * 2 * VR_LANES, &ve[c], &vo[c]);
         }
         for (int r = 0; r < R; r++) {
@@ -117,7 +118,7 @@ INLINE void value_block(const es_attn_tile *tile, int32_t row, int32_t channel, 
     const float *p[ATTN_BF16_ROWS];
     for (int r = 0; r < R; r++) p[r] = tile->p + (row + r) * ES_ATTN_TILE + j;
     if (keys - j >= ES_ATTN_BLOCK) {
-        if (next && row == 0 && channel % ES_LANES == 0) value_pairs(p, v, next + channel * 2, stride, ES_ATTN_BLOCK / 2, R, C, e, o);
+        if (next && row == 0 && channel % ES_LANES == 0) value_pairs(p, v, next + channel * ES_ATTN_BLOCK, stride, ES_ATTN_BLOCK / 2, R, C, e, o);
         else value_pairs(p, v, NULL, stride, ES_ATTN_BLOCK / 2, R, C, e, o);
         return;
     }
