@@ -4,7 +4,8 @@
 usage: cuda_attn.py LIBRARY OUT.json [sweep|table]
 
 sweep tries ways of running on a few shapes; table takes the best one (what zeros in the tuning mean) and the peers. PyTorch reads
-contiguous keys and values, we read shuffled pages. Results of the first input set are compared with PyTorch's.
+contiguous keys and values, we read shuffled pages, and so does FlashInfer, where it can be imported (it compiles its kernels on
+first use). Results of the first input set are compared with theirs.
 """
 import ctypes
 import json
@@ -15,6 +16,11 @@ import time
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+try:
+    import flashinfer
+except ImportError:
+    flashinfer = None
 
 I32, I64, P = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 
@@ -116,6 +122,11 @@ class Shape:
         records.append(record)
         print(f"{record['shape']:34s} {who:14s} {str(record['how']):44s} {time_us:9.2f} us {record['gb_s']:8.1f} GB/s", flush=True)
 
+    def in_order(self, cache):
+        """Pages whose rows' channels stand as everybody else has them."""
+        place = torch.arange(self.heads[2], device=device) ^ (torch.arange(self.page, device=device)[:, None] % 8 * 8)
+        return cache.gather(3, place.expand(cache.shape))
+
     def contiguous(self, i):
         """[sequences][kv_heads][longest][head_dim] of input set i."""
         q, kv, d = self.heads
@@ -124,11 +135,36 @@ class Shape:
         v = torch.zeros_like(k)
         for s, n in enumerate(self.lengths):
             pages = self.table[self.first[s]:self.first[s] + -(-n // self.page)].long()
-            place = torch.arange(d, device=device) ^ (torch.arange(self.page, device=device)[:, None] % 8 * 8)
             for cache, out in ((self.k[i], k), (self.v[i], v)):
-                rows = cache[pages].gather(3, place.expand(len(pages), kv, self.page, d))
+                rows = self.in_order(cache[pages])
                 out[s, :, :n] = rows.transpose(0, 1).reshape(kv, -1, d)[:, :n]
         return k, v
+
+    def compare(self, who, result):
+        if getattr(self, "result", None) is None:
+            return
+        error = ((result.float() - self.result.float()).norm() / result.float().norm()).item()
+        if not error < 6e-3:
+            print(f"WRONG {self.name()} against {who}: {error:.2e}", flush=True)
+
+    def flashinfer(self):
+        """Its wrapper for pages, with and without tensor cores; the better one counts."""
+        q, kv, d = self.heads
+        caches = [(self.in_order(self.k[i]), self.in_order(self.v[i])) for i in range(self.sets)]
+        counts = torch.tensor([-(-n // self.page) for n in self.lengths], dtype=torch.int32)
+        begin = torch.cat([torch.zeros(1, dtype=torch.int32), counts.cumsum(0).int()])
+        last = torch.tensor([(n - 1) % self.page + 1 for n in self.lengths], dtype=torch.int32)
+        for tensor_cores in (True, False):
+            who = "flashinfer" + ("" if tensor_cores else " plain")
+            try:
+                room = torch.empty(256 << 20, dtype=torch.uint8, device=device)
+                wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(room, "HND", use_tensor_cores=tensor_cores)
+                wrapper.plan(begin.to(device), self.table, last.to(device), q, kv, d, self.page, q_data_type=torch.bfloat16,
+                             kv_data_type=torch.bfloat16, sm_scale=1.0)
+                self.compare(who, wrapper.run(self.q[0], caches[0]))
+                self.note(who, timed(lambda i: wrapper.run(self.q[i], caches[i]), self.sets, self.floor + 20))
+            except Exception as e:  # whatever its compilation or its kernels refuse
+                print(self.name(), who, "refused:", (str(e).splitlines() or [repr(e)])[0][:150], flush=True)
 
     def peers(self):
         """PyTorch over sequences of one length, or padded to the longest (which is what it offers)."""
@@ -143,15 +179,15 @@ class Shape:
                     return F.scaled_dot_product_attention(q[i], *kv[i], enable_gqa=True, scale=1.0)
             try:
                 result = call(0).squeeze(2)
-                if not ragged and getattr(self, "result", None) is not None:
-                    error = ((result.float() - self.result.float()).norm() / result.float().norm()).item()
-                    if not error < 6e-3:
-                        print(f"WRONG {self.name()} against {who}: {error:.2e}", flush=True)
+                if not ragged:
+                    self.compare(who, result)
                 best = timed(call, self.sets, self.floor + 20)
                 self.note(who + (" padded" if ragged else ""), best)
             except RuntimeError as e:
                 print(self.name(), who, "refused:", str(e).splitlines()[0][:150], flush=True)
             times[who] = best
+        if flashinfer:
+            self.flashinfer()
         return times
 
 

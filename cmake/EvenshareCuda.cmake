@@ -61,7 +61,7 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
 
   # Programs for a machine with a GPU, built on demand: cmake --build build/release --target cuda_programs. They carry kernels
   # that only measuring wants (ES_CUDA_MEASURE), and machine code for sm_90 alone.
-  set(ES_CUDA_MEASURE ${ES_NVCC} -O3 -std=c++20 -fmad=false -ftz=true --extended-lambda -gencode arch=compute_90,code=sm_90 -cudart static
+  set(ES_CUDA_MEASURE ${ES_NVCC} -O3 -lineinfo -std=c++20 -fmad=false -ftz=true --extended-lambda -gencode arch=compute_90,code=sm_90 -cudart static
       -DES_CUDA_MEASURE -Xcompiler -fPIC -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
   string(REPLACE "arch=compute_90,code=sm_90" "arch=compute_90a,code=sm_90a" ES_CUDA_MEASURE_A "${ES_CUDA_MEASURE}")
   set(ES_CUDA_KERNELS ${CMAKE_SOURCE_DIR}/src/device/cuda)
@@ -73,7 +73,7 @@ if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
     COMMAND ${ES_CUDA_MEASURE_A} ${CMAKE_SOURCE_DIR}/tests/cuda/product_test.cu ${ES_CUDA_KERNELS}/product.cu
             ${ES_CUDA_KERNELS}/product_many.cu ${ES_CUDA_KERNELS}/product_wide.cu ${ES_CUDA_KERNELS}/panel.cu
             ${ES_CUDA_KERNELS}/pack.cu ${ES_CUDA_KERNELS}/rows.cu ${ES_CUDA_C} -o ${CMAKE_BINARY_DIR}/cuda_product_test
-    COMMAND ${ES_CUDA_MEASURE} -lineinfo ${CMAKE_SOURCE_DIR}/tests/cuda/race_probe.cu -o ${CMAKE_BINARY_DIR}/cuda_race_probe
+    COMMAND ${ES_CUDA_MEASURE} ${CMAKE_SOURCE_DIR}/tests/cuda/race_probe.cu -o ${CMAKE_BINARY_DIR}/cuda_race_probe
     COMMAND ${ES_CUDA_MEASURE_A} -shared ${CMAKE_SOURCE_DIR}/bench/cuda_attn.cu ${ES_CUDA_KERNELS}/attn_decode.cu ${ES_CUDA_C}
             -o ${CMAKE_BINARY_DIR}/libbench_cuda_attn.so
     DEPENDS ${ES_CUDA_C} VERBATIM)

@@ -1,5 +1,6 @@
 /* attn_test.cu: decode attention on a GPU: right against double precision on the host, and equal bits whatever the plan, the
- * number of blocks, the page size, the company, the launch. Run on a machine with a GPU: cuda_attn_test [quick]. */
+ * number of blocks, the page size, the company, the launch. Run on a
+ * machine with a GPU: cuda_attn_test [quick | prompts]; prompts is for the sanitizer. */
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>
@@ -328,6 +329,12 @@ int main(int argc, char **argv)
         {16, 2, 256, ES_CUDA_F32 },
         {4,  2, 16,  ES_CUDA_F32 },
     };
+    if (argc > 1 && !strcmp(argv[1], "prompts")) {
+        check_prompt(settings[0], 1000, 33);
+        check_prompt(settings[2], 300, 20);
+        printf("%d checks, %d failed\n", checks, failures);
+        return failures != 0;
+    }
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (!quick || i < 1 || i == 3 || i == 6 || i == 9) check_setting(settings[i], quick);
     for (const setting &set : {settings[0], settings[1], settings[2], settings[3], setting{7, 1, 128, ES_CUDA_BF16}}) {

@@ -1,6 +1,6 @@
 /* product_test.cu: products of many tokens on sm_90a (product_wide.cu) against the kernel that one token goes through: not a
  * bit may differ, whatever the shape, the number of workers and the room for decoded weights. `bench` times them. Run on a
- * machine with a GPU: cuda_product_test [bench]. */
+ * machine with a GPU: cuda_product_test [quick | bench [number]]; quick is for the sanitizer. */
 #include <cuda_runtime.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "device/cuda/cuda.h"
+#include "device/cuda/device.cuh"
 
 bool es_cuda_overlap = true;
 uint64_t es_cuda_launched;
@@ -134,19 +134,22 @@ static size_t out_floats(const es_cuda_product &p, int part)
 }
 
 /* Everything a product leaves behind; outputs begin as bytes 0x3B (0.0028: something to add to). */
-static std::vector<std::vector<uint32_t>> run(es_cuda_product p, const inputs &in, bool wide, size_t room_bytes)
+static std::vector<std::vector<uint32_t>> run(es_cuda_product p, const inputs &in, bool wide, size_t room_bytes, bool bare = false)
 {
     std::vector<std::vector<uint32_t>> all;
     const size_t shadow = (size_t)p.tokens * (size_t)es_cuda_padded(p.part[0].w.rows);
     for (int i = 0; i < p.parts; i++) p.part[i].out = fresh<float>(out_floats(p, i), 0x3B);
     if (p.swiglu) p.part[0].shadow = {fresh<uint16_t>(shadow, 0x3B), es_cuda_padded(p.part[0].w.rows), false};
+    float *unused = p.part[0].out;
     p.turned = wide;
     if (wide) p.x16 = in.turned;
+    if (bare) p.part[0].out = NULL;
     if (wide)
         need(es_cuda_product_wide(0, &p, 0, p.parts, room, room_bytes, sums));
     else
         es_cuda_product_bf16(0, &p, 0, p.parts, false);
     need(cudaDeviceSynchronize());
+    p.part[0].out = unused;
     for (int i = 0; i < p.parts; i++) {
         all.emplace_back(out_floats(p, i));
         need(cudaMemcpy(all.back().data(), p.part[i].out, out_floats(p, i) * sizeof(float), cudaMemcpyDeviceToHost));
@@ -175,12 +178,38 @@ static void compare(const problem &c)
                 for (size_t k = 0; k < want[i].size(); k++) values++, different += want[i][k] != got[i][k];
         }
     es_cuda_product_wide_limit(0);
+    if (p.swiglu) /* nothing but the shadow */
+        different += run(p, in, true, ES_CUDA_PANEL, true).back() != want.back();
     checks++;
     if (different)
         failures++, printf("FAILED %s: %d x %d, %d tokens: %zu of %zu words differ\n", c.name, c.rows[0], c.columns, c.tokens,
                            different, values);
     for (int i = 0; i < p.parts; i++) cudaFree((void *)p.part[i].w.data), cudaFree((void *)p.part[i].bias);
     cudaFree(in.x), cudaFree(in.plain), cudaFree(in.turned);
+}
+
+/* es_silu_all() is es_silu(), whatever the float. */
+static __global__ void silu_kernel(unsigned long long *different)
+{
+    unsigned wrong = 0;
+    for (uint64_t first = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) * 4; first >> 32 == 0;
+         first += (uint64_t)gridDim.x * blockDim.x * 4) {
+        float x[4];
+        for (int i = 0; i < 4; i++) x[i] = __uint_as_float((uint32_t)first + i);
+        es_silu_all(x);
+        for (int i = 0; i < 4; i++)
+            wrong += __float_as_uint(x[i]) != __float_as_uint(es_silu(__uint_as_float((uint32_t)first + i)));
+    }
+    if (wrong) atomicAdd(different, wrong);
+}
+
+static void check_silu(void)
+{
+    unsigned long long *different = fresh<unsigned long long>(1, 0), wrong;
+    silu_kernel<<<1024, 256>>>(different);
+    need(cudaMemcpy(&wrong, different, sizeof wrong, cudaMemcpyDeviceToHost));
+    checks++;
+    if (wrong) failures++, printf("FAILED: SiLU of %llu floats\n", wrong);
 }
 
 /* Seconds of a product, the median of graph-less runs over weights that rotate past the second-level cache. */
@@ -258,9 +287,20 @@ int main(int argc, char **argv)
             {"down, BF16",         ES_BF16, {4096},               12288, 128,  false, true,  false},
             {"down, BF16",         ES_BF16, {4096},               12288, 65,   false, true,  false},
         };
-        for (const problem &c : shapes) bench(c);
+        for (const problem &c : shapes)
+            if (argc < 3 || &c - shapes == atoi(argv[2])) bench(c);
         return 0;
     }
+    if (argc > 1 && strcmp(argv[1], "quick") == 0) {
+        for (es_dtype type : {ES_BF16, ES_Q4_K}) {
+            compare({"stored", type, {300}, 512, 193, false, false, false});
+            compare({"added, biased", type, {256, 33, 130}, 256, 193, false, true, true});
+            compare({"swiglu", type, {256, 256}, 2304, 65, true, false, false});
+        }
+        printf("%d checks, %d failures\n", checks, failures);
+        return failures != 0;
+    }
+    check_silu();
     const es_dtype types[] = {ES_BF16, ES_Q8_0, ES_Q4_K, ES_F16};
     for (es_dtype type : types)
         for (int columns : {256, 512, 2304, 4096, 4352, 12288})

@@ -15,6 +15,7 @@
 #include "device/cuda/attn_pipe.cuh"
 #include "device/cuda/wgmma.cuh"
 
+#define ES_ATTN_FEW_PARTS 4
 #define ES_ATTN_P_STRIDE 272 /* bytes of a row of weights in shared memory: 128 bf16 and a shift by one bank in eight */
 
 /* What a kernel is made for: head size, query rows in eights, warps that fold, kind of copies, whether merging is loose. */
@@ -24,6 +25,7 @@ template <int D_, int NT_, int WARPS_, bool BULK_, bool LOOSE_> struct es_attn_k
     /* GIVES: many rows want more registers than a ninth warp leaves the others. The producer is a whole warpgroup then, three
      * warps of it idle, and gives its registers to those that fold. */
     static constexpr bool GIVES = BULK && NT > 1;
+    static constexpr bool HINTS = NT > 1;
     static constexpr int FOLDERS = WARPS * 32, PRODUCERS = BULK && !GIVES ? 32 : 128, THREADS = FOLDERS + PRODUCERS;
     static constexpr int MT = D / 16 / WARPS;              /* channels of a warp, in sixteens */
     static constexpr int KEYS = 8 / WARPS;                 /* keys of a warp, in sixteens */
@@ -63,17 +65,27 @@ template <class K> struct es_attn_node {
 
 /* Page numbers of a piece's copies, 32 at a time, one a lane, and the next 32 on their way: a block table read under load
  * takes as long as several copies. Copy i brings positions [i · box, (i + 1) · box). The plan carries along the pages of a
- * block's first partition, so that its first copies need not wait for the table. */
+ * block's first step, whose copies are asked for before anybody looks into the table. */
 typedef struct es_attn_pages {
     const int32_t *pages;
     int base, last; /* copy of lane 0; copies that anybody needs end before `last` */
     int32_t now, next, carried;
-    int carried_from, carried_to; /* copies */
+    int carried_to; /* copies before it are carried */
+    bool is_late;   /* nobody has looked into the table so far */
 } es_attn_pages;
 
 static __device__ __forceinline__ int32_t es_attn_look_up(const es_attn_args &a, const es_attn_pages &table, int copy)
 {
     return copy < table.last ? table.pages[(int64_t)copy * a.box / a.page] : 0;
+}
+
+/* After the copies of a piece's first step. */
+static __device__ __forceinline__ void es_attn_open_late(const es_attn_args &a, es_attn_pages &table)
+{
+    if (!table.is_late) return;
+    table.is_late = false;
+    table.now = es_attn_look_up(a, table, table.base + (threadIdx.x & 31));
+    table.next = es_attn_look_up(a, table, table.base + 32 + (threadIdx.x & 31));
 }
 
 static __device__ __forceinline__ es_attn_pages es_attn_open_table(const es_attn_args &a, const es_cuda_attn_piece &piece,
@@ -85,15 +97,15 @@ static __device__ __forceinline__ es_attn_pages es_attn_open_table(const es_attn
     table.pages = a.pages + piece.first_page;
     table.base = begin / a.box;
     table.last = ((end < keys ? end : keys) - 1) / a.box + 1;
-    table.carried_from = table.base, table.carried_to = table.base;
-    table.carried = 0;
+    table.carried_to = table.base;
+    table.carried = table.now = table.next = 0;
+    table.is_late = true;
     if (first) {
         const int index = (table.base + lane) * a.box / a.page - begin / a.page;
         table.carried = __shfl_sync(0xffffffffu, carried, index & 31);
         if (__shfl_sync(0xffffffffu, carried, 0) >= 0) table.carried_to += ES_CUDA_ATTN_STEP / a.box;
     }
-    table.now = es_attn_look_up(a, table, table.base + lane);
-    table.next = es_attn_look_up(a, table, table.base + 32 + lane);
+    if (table.carried_to == table.base) es_attn_open_late(a, table);
     return table;
 }
 
@@ -144,6 +156,7 @@ static __device__ __forceinline__ void es_attn_produce_bulk(const es_attn_args &
             __syncwarp();
             es_attn_advance(ring);
         }
+        es_attn_open_late(a, table);
     }
 }
 
@@ -175,6 +188,7 @@ static __device__ __forceinline__ void es_attn_produce_16(const es_attn_args &a,
             es_copy_arrive(s.full + ring.stage * 8);
             es_attn_advance(ring);
         }
+        es_attn_open_late(a, table);
     }
 }
 
@@ -581,6 +595,13 @@ static __device__ __forceinline__ void es_attn_close_piece(const es_attn_args &a
     es_attn_write_item<K>(a, piece, node);
 }
 
+/* Whether published pieces of an item are counted. Many blocks that share one end together, and asking for words at once is
+ * fastest; few may wait for each other for long, and would keep others from reading. */
+template <class K> static __device__ __forceinline__ bool es_attn_counts(const es_cuda_attn_piece &piece)
+{
+    return K::HINTS || piece.parts <= ES_ATTN_FEW_PARTS;
+}
+
 template <class K>
 static __device__ __forceinline__ void es_attn_fold_piece(const es_attn_args &a, const es_cuda_attn_piece &piece,
                                                           const es_attn_shared &s, es_attn_ring &ring, char *stages,
@@ -617,17 +638,22 @@ static __device__ __forceinline__ void es_attn_fold_piece(const es_attn_args &a,
         if (threadIdx.x < WORDS) ((int32_t *)&s.split[splits])[threadIdx.x] = word;
         splits++;
         es_attn_meet<K>();
-        if (threadIdx.x == 0) atomicAdd(a.counter + piece.split * 2, 1); /* a hint: every word says itself that it is there */
+        if (es_attn_counts<K>(piece) && threadIdx.x == 0) atomicAdd(a.counter + piece.split * 2, 1);
     }
 }
 
-/* The blocks that shared an item finish it together, about when the last of them has published. */
+/* The blocks that shared an item finish it together. Every word of a node says itself whether it is there, and is asked for until it
+ * is. Where pieces are counted, that is a hint that it will be. */
 template <class K>
 static __device__ __forceinline__ void es_attn_finish_piece(const es_attn_args &a, const es_cuda_attn_piece &piece,
                                                             const es_cuda_attn_split &split, const int32_t *schedule,
                                                             char *scratch)
 {
     int32_t *counter = a.counter + piece.split * 2;
+    if (!es_attn_counts<K>(piece)) {
+        es_attn_finish_tasks<K::FOLDERS>(a, split, schedule, piece.part, piece.parts, scratch);
+        return;
+    }
     if (threadIdx.x == 0) {
         int32_t published;
         do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(published) : "l"(counter) : "memory");

@@ -23,6 +23,7 @@
 
 template <int D_> struct es_attn_wide {
     static constexpr int D = D_, WARPS = 8, FOLDERS = WARPS * 32, THREADS = FOLDERS + 128;
+    static constexpr bool HINTS = true;
     static constexpr int PANEL = 64 * 128, PANELS = D / 64, TILE = PANELS * PANEL; /* bytes, panels, bytes */
     static constexpr int EXTRA = 2 * TILE + 2 * (int)sizeof(es_cuda_attn_split);   /* queries of two warpgroups */
     static constexpr int NODE = ES_ATTN_WIDE_ROWS * (D + 8) * (int)sizeof(float);  /* bytes of a node on a block's stack */
@@ -82,6 +83,7 @@ static __device__ __forceinline__ void es_attn_wide_produce(const es_attn_wide_a
             __syncwarp();
             es_attn_advance(ring);
         }
+        es_attn_open_late(a, table);
     }
 }
 
@@ -533,7 +535,7 @@ static __device__ __forceinline__ void es_attn_wide_fold_piece(const es_attn_arg
         if (threadIdx.x < WORDS) ((int32_t *)&s.split[splits])[threadIdx.x] = word;
         splits++;
         es_attn_meet<W>();
-        if (threadIdx.x == 0) atomicAdd(a.counter + piece.split * 2, 1); /* a hint: every word says itself that it is there */
+        if (es_attn_counts<W>(piece) && threadIdx.x == 0) atomicAdd(a.counter + piece.split * 2, 1);
     }
 }
 

@@ -212,7 +212,8 @@ static inline int64_t es_cuda_padded(int64_t columns)
 void es_cuda_embed(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_cuda_matrix *table, int64_t cols,
                    float *out);
 void es_cuda_rope_table(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rope_table *op);
-void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, es_cuda_shade shadow);
+void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, es_cuda_shade shadow,
+                     bool bare); /* bare: nothing but the shadow is wanted */
 void es_cuda_swiglu(cudaStream_t stream, int32_t rows, const es_op_swiglu *op, es_cuda_shade shadow);
 void es_cuda_shadow_fill(cudaStream_t stream, int32_t rows, const float *x, int64_t x_stride, int64_t width,
                          es_cuda_shade shadow);
@@ -263,7 +264,7 @@ es_status es_cuda_attend_launch(const es_cuda *cuda, const es_cuda_decode calls[
 void es_cuda_delta_prepare(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, int32_t spans, bool single,
                            const es_op_delta_prepare *op);
 void es_cuda_delta_scan(cudaStream_t stream, const es_cuda_batch *b, int32_t spans, const es_op_delta_scan *op);
-void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, es_cuda_shade shadow);
+void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, es_cuda_shade shadow, bool bare);
 
 /** All three for spans of a single row in one launch, where the dimensions allow it; `room` is es_cuda_delta_step_room() bytes of
  *  zeros. Leaves nothing in the buffers between them. */

@@ -26,14 +26,18 @@ static __device__ float conv_input(const prepare *p, const es_cuda_span *span, i
     return p->state[((int64_t)span->slot * (ES_CONV_TAPS - 1) + ES_CONV_TAPS - 1 + row) * p->channels + c];
 }
 
-/* One channel: the taps in order, then SiLU. */
-static __device__ __forceinline__ float convolve(const prepare *p, int64_t c, float x0, float x1, float x2, float x3)
+/* One channel: the taps in order; a SiLU comes behind it. */
+static __device__ __forceinline__ float add_taps(const prepare *p, int64_t c, float x0, float x1, float x2, float x3)
 {
     float v = p->conv[c] * x0;
     v = fmaf(p->conv[p->channels + c], x1, v);
     v = fmaf(p->conv[2 * p->channels + c], x2, v);
-    v = fmaf(p->conv[3 * p->channels + c], x3, v);
-    return es_silu(v);
+    return fmaf(p->conv[3 * p->channels + c], x3, v);
+}
+
+static __device__ __forceinline__ float convolve(const prepare *p, int64_t c, float x0, float x1, float x2, float x3)
+{
+    return es_silu(add_taps(p, c, x0, x1, x2, x3));
 }
 
 /* A span of a single row moves its state on at once. */
@@ -111,24 +115,30 @@ static __global__ void __launch_bounds__(HEAD_THREADS) prepare_rows_kernel(es_cu
     const int lane = threadIdx.x % ES_GROUP, row0 = blockIdx.x * HEAD_ROWS, heads = 2 * s->key_heads + s->value_heads;
     const int own = blockIdx.y * EACH + threadIdx.x / ES_GROUP, h = min(own, heads - 1);
     const bool there = own < heads, unit = h < 2 * s->key_heads; /* groups of a warp stay together */
-    float x0[EACH], x1[EACH], x2[EACH];
+    float x0[EACH], x1[EACH], x2[EACH], next[EACH]; /* the next row's inputs are on their way */
+    const int64_t c0 = (int64_t)h * HEAD_THREADS + lane;
+#pragma unroll
+    for (int g = 0; g < EACH; g++) next[g] = row0 < rows ? p.x[row0 * p.channels + c0 + g * ES_GROUP] : 0.0f;
     for (int row = row0; row < min(row0 + HEAD_ROWS, rows); row++) {
         const es_cuda_span span = b.span[b.row_span[row]];
         const int t = row - span.first_row;
         float v[EACH], square[EACH];
 #pragma unroll
         for (int g = 0; g < EACH; g++) {
-            const int64_t c = (int64_t)h * HEAD_THREADS + g * ES_GROUP + lane;
+            const int64_t c = c0 + g * ES_GROUP;
             if (row == row0 || t == 0) {
                 x0[g] = conv_input(&p, &span, t - 3, c), x1[g] = conv_input(&p, &span, t - 2, c);
                 x2[g] = conv_input(&p, &span, t - 1, c);
             }
-            const float x3 = conv_input(&p, &span, t, c);
-            v[g] = convolve(&p, c, x0[g], x1[g], x2[g], x3);
-            square[g] = fmaf(v[g], v[g], 0.0f);
+            const float x3 = next[g];
+            if (row + 1 < min(row0 + HEAD_ROWS, rows)) next[g] = p.x[(row + 1) * p.channels + c];
+            v[g] = add_taps(&p, c, x0[g], x1[g], x2[g], x3);
             if (there && span.rows == 1) keep_three(&p, &span, c, x1[g], x2[g], x3);
             x0[g] = x1[g], x1[g] = x2[g], x2[g] = x3;
         }
+        es_silu_all(v);
+#pragma unroll
+        for (int g = 0; g < EACH; g++) square[g] = fmaf(v[g], v[g], 0.0f);
         float inverse = 1, scale = 1;
         const float sum = head_sum(square);
         if (unit) inverse = unit_scale(s, h, sum, &scale);
@@ -285,6 +295,44 @@ static __device__ __forceinline__ void bring_chunk(const scan *p, const es_cuda_
         bring_rows<PIECES, 4>(p, span, head, key_head, column0, t0, c);
     else
         bring_rows<PIECES, 1>(p, span, head, key_head, column0, t0, c);
+}
+
+/* What a thread brings of every chunk that is whole, in kernels whose dimensions are: the same four channels of some tokens' queries
+ * or keys, four of one token's values, one of a token's gates. Counted up from chunk to chunk, it costs next to nothing. */
+struct errands {
+    const float *keys, *values, *gates;
+    int keys_to, values_to, gates_to; /* floats from the beginning of a chunk; −1: none */
+};
+
+template <int PIECES>
+static __device__ __forceinline__ errands errands_of(const scan *p, const es_cuda_span *span, int head, int key_head,
+                                                     int column0)
+{
+    constexpr int DK = 4 * PIECES * PARTS, EACH = AHEAD * DK / 2 / (GROUPS * ES_GROUP), FOURS = COLUMNS * GROUPS / 4;
+    const es_delta_shape *s = &p->shape;
+    const int i = threadIdx.x, piece = i % (DK / 2), token = i / (DK / 2) * EACH, gate = i - AHEAD * FOURS;
+    const bool key = piece >= DK / 4;
+    const int64_t row = span->first_row, keys = (int64_t)s->key_heads * DK;
+    errands e;
+    e.keys = p->x + (row + token) * p->channels + (key ? keys : 0) + key_head * DK + piece % (DK / 4) * 4;
+    e.keys_to = (key ? AHEAD : 0) * DK + token * DK + piece % (DK / 4) * 4;
+    e.values = p->x + (row + i / FOURS) * p->channels + 2 * keys + (int64_t)head * s->value_dim + column0 + i % FOURS * 4;
+    e.values_to = i < AHEAD * FOURS ? 2 * AHEAD * DK + i * 4 : -1;
+    e.gates = p->gates + ((row + gate / 2) * s->value_heads + head) * 2 + gate % 2;
+    e.gates_to = gate >= 0 && gate < 2 * AHEAD ? AHEAD * (2 * DK + 4 * FOURS) + gate : -1;
+    return e;
+}
+
+template <int PIECES> static __device__ __forceinline__ void run_errands(const scan *p, errands *e, chunk<PIECES> *c)
+{
+    constexpr int DK = 4 * PIECES * PARTS, EACH = AHEAD * DK / 2 / (GROUPS * ES_GROUP);
+    float *to = c->q[0];
+    const float *from = e->keys;
+#pragma unroll
+    for (int token = 0; token < EACH; token++, from += p->channels) bring<16>(to + e->keys_to + token * DK, from);
+    if (e->values_to >= 0) bring<16>(to + e->values_to, e->values);
+    if (e->gates_to >= 0) bring<4>(to + e->gates_to, e->gates);
+    e->keys += AHEAD * p->channels, e->values += AHEAD * p->channels, e->gates += 2 * AHEAD * p->shape.value_heads;
 }
 
 /* Four chains of one column. */
@@ -444,7 +492,12 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
     float *state = p.state + (((int64_t)span.slot * s->value_heads + head) * dk) * dv + column;
     float *out = p.out + span.first_row * out_stride + (int64_t)head * dv + column + part % 2; /* of the token two before */
     const bool puts = part < 2 && column + part < dv;
-    bring_chunk<PIECES>(&p, &span, head, key_head, column0, 0, &room[0]);
+    const bool whole = p.fours && dk == 4 * PIECES * PARTS && column0 + COLUMNS * GROUPS <= dv && ES_GROUP * GROUPS == 128;
+    errands e = errands_of<PIECES>(&p, &span, head, key_head, column0);
+    if (whole && AHEAD <= span.rows)
+        run_errands<PIECES>(&p, &e, &room[0]);
+    else
+        bring_chunk<PIECES>(&p, &span, head, key_head, column0, 0, &room[0]);
     depart();
     walk<PIECES> w;
     load_state<PIECES>(&w, state, column, first, dk, dv, span.start != 0);
@@ -453,7 +506,10 @@ template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP)
         const chunk<PIECES> *c = &room[t0 / AHEAD % 2];
         arrive();
         __syncthreads(); /* it is there for all, and nobody reads the one before any more */
-        bring_chunk<PIECES>(&p, &span, head, key_head, column0, t0 + AHEAD, &room[(t0 / AHEAD + 1) % 2]);
+        if (whole && t0 + 2 * AHEAD <= span.rows)
+            run_errands<PIECES>(&p, &e, &room[(t0 / AHEAD + 1) % 2]);
+        else
+            bring_chunk<PIECES>(&p, &span, head, key_head, column0, t0 + AHEAD, &room[(t0 / AHEAD + 1) % 2]);
         depart();
         const int some = min(AHEAD, span.rows - t0);
         token<PIECES> t[2];
@@ -519,7 +575,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
     const float scale = 1.0f / sqrtf(es_block_sum(sum, room) / (float)dim + eps);
     for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) {
         const float value = ((x[at + i] * scale) * w[i]) * es_silu(z[at + i]);
-        out[at + i] = value;
+        if (out) out[at + i] = value;
         if (shadow.data) *es_shadow_at(shadow, blockIdx.x, (int64_t)blockIdx.y * dim + i) = es_to_bf16(value);
     }
 }
@@ -542,20 +598,21 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
         square[g] = fmaf(v[g], v[g], 0.0f);
     }
     const float scale = 1.0f / sqrtf(head_sum(square) / (float)HEAD_THREADS + eps);
+    es_silu_all(gate);
 #pragma unroll
     for (int g = 0; g < EACH && there; g++) {
         const int i = g * ES_GROUP + lane;
-        const float value = ((v[g] * scale) * w[i]) * es_silu(gate[g]);
-        out[head * HEAD_THREADS + i] = value;
+        const float value = ((v[g] * scale) * w[i]) * gate[g];
+        if (out) out[head * HEAD_THREADS + i] = value;
         if (shadow.data) *es_shadow_at(shadow, head / heads, head % heads * HEAD_THREADS + i) = es_to_bf16(value);
     }
 }
 
-void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, es_cuda_shade shadow)
+void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_finish *op, es_cuda_shade shadow, bool bare)
 {
     const es_delta_shape *s = &op->shape;
     const float *x = es_cuda_floats(op->x), *z = es_cuda_floats(op->z), *w = es_cuda_floats(op->weight);
-    float *out = es_cuda_floats(op->out);
+    float *out = bare ? NULL : es_cuda_floats(op->out);
     const int64_t all = (int64_t)rows * s->value_heads, each = HEAD_THREADS / ES_GROUP;
     if (s->value_dim == HEAD_THREADS && rows >= MANY_ROWS)
         es_launch(stream, dim3((unsigned)((all + each - 1) / each)), HEAD_THREADS, 0, finish_rows_kernel, x, z, w, out,

@@ -88,12 +88,9 @@ static inline void es_launch(cudaStream_t stream, dim3 grid, unsigned threads, s
     es_cuda_launched++;
 }
 
-/* The elementary functions are those of cpu/math.h, step by step. */
-static __device__ __forceinline__ float es_exp(float x)
+/* The elementary functions are those of cpu/math.h, step by step. This one: of what is neither too small nor too large. */
+static __device__ __forceinline__ float es_exp_inside(float x)
 {
-    if (x < -87.33f) return 0.0f;
-    if (x > 88.37f) return __int_as_float(0x7F800000);
-    if (x != x) return x;
     const float t = fmaf(x, 1.44269504088896341f, 12582912.0f);
     const float n = t - 12582912.0f;
     float r = fmaf(n, -0.693145751953125f, x);
@@ -109,6 +106,14 @@ static __device__ __forceinline__ float es_exp(float x)
     return p * __uint_as_float((__float_as_uint(t) << 23) + 0x3F800000u);
 }
 
+static __device__ __forceinline__ float es_exp(float x)
+{
+    if (x < -87.33f) return 0.0f;
+    if (x > 88.37f) return __int_as_float(0x7F800000);
+    if (x != x) return x;
+    return es_exp_inside(x);
+}
+
 static __device__ __forceinline__ float es_sigmoid(float x)
 {
     return 1.0f / (1.0f + es_exp(-x));
@@ -117,6 +122,29 @@ static __device__ __forceinline__ float es_sigmoid(float x)
 static __device__ __forceinline__ float es_silu(float x)
 {
     return x / (1.0f + es_exp(-x));
+}
+
+/* es_silu() of several numbers side by side: with branches for each they would wait for one another. Between the limits the
+ * division is the compiler's own sequence, which is exact there; tests/cuda/product_test.cu tries all floats. */
+template <int N> static __device__ __forceinline__ void es_silu_all(float (&x)[N])
+{
+    float out[N];
+    bool inside = true;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float y = 1.0f + es_exp_inside(-x[i]);
+        float r;
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
+        r = fmaf(r, fmaf(-y, r, 1.0f), r);
+        const float q = fmaf(r, x[i], 0.0f);
+        out[i] = x[i] == 0.0f ? 0.5f * x[i] : fmaf(r, fmaf(-y, q, x[i]), q); /* denormals count as zeros */
+        inside = inside && x[i] > -40.0f && x[i] < 80.0f && (x[i] == 0.0f || fabsf(x[i]) > 1e-18f);
+    }
+    if (!inside)
+#pragma unroll
+        for (int i = 0; i < N; i++) out[i] = es_silu(x[i]);
+#pragma unroll
+    for (int i = 0; i < N; i++) x[i] = out[i];
 }
 
 static __device__ __forceinline__ float es_softplus(float x)
@@ -131,9 +159,15 @@ static __device__ __forceinline__ float es_softplus(float x)
 /** Float to bfloat16, to nearest, ties to even. */
 static __device__ __forceinline__ uint16_t es_to_bf16(float value)
 {
+#if __CUDA_ARCH__ >= 800
+    uint16_t half;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+#else
     const uint32_t bits = __float_as_uint(value);
     if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+#endif
 }
 
 /** Two floats as a pair of bfloat16, the first in the low half. */

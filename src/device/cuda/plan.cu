@@ -5,6 +5,7 @@
  * one kernel can do for a few tokens have both: that launch, and behind it those that it stands for when they are few. */
 #include "device/cuda/cuda.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ struct es_cuda_launch {
     int32_t shadow;  /* filled by this launch; −1: none */
     int32_t filler;  /* of a product: the launch that filled the shadow that it reads; −1: it reads none */
     bool turnable;   /* whoever reads the shadow that this launch fills can read it turned */
+    bool bare;       /* and nobody reads the floats beside it */
     es_cuda_decode attend[ES_CUDA_ATTENDS];
     int64_t stride, width; /* of what LAUNCH_SHADOW reads */
     void *room;            /* of its own, on the device */
@@ -215,6 +217,38 @@ static void need_shadow(preparing *p, es_slice x, int64_t x_stride, int64_t widt
     product->x16_stride = p->cuda->shadow[s].stride;
 }
 
+/* How often an operation names a buffer. */
+static int names(const es_op *op, const es_buffer *buffer)
+{
+    int count = 0;
+    for (size_t at = offsetof(es_op, as); at + sizeof buffer <= sizeof *op; at += sizeof buffer)
+        count += memcmp((const char *)op + at, &buffer, sizeof buffer) == 0;
+    return count;
+}
+
+/* Nobody but products that read its shadow names the buffer that operation `writer` of the program has written, until another
+ * writes it anew: its floats need not be there. Whatever else somebody does with it could be reading. */
+static bool is_shadow_enough(const preparing *p, const es_op *writer, es_slice written, int64_t width)
+{
+    const es_buffer *buffer = written.buffer;
+    for (const es_op *op = writer + 1; op < p->plan->op + p->plan->count; op++) {
+        const es_op_matmul *m = &op->as.matmul;
+        const int count = names(op, buffer);
+        const es_buffer *out = op->kind == ES_OP_RMSNORM        ? op->as.rmsnorm.out.buffer
+                               : op->kind == ES_OP_DELTA_FINISH ? op->as.delta_finish.out.buffer
+                               : op->kind == ES_OP_ATTN         ? op->as.attn.out.buffer
+                                                                : NULL;
+        if (count == 0) continue;
+        if (count == 1 && out == buffer) return true;
+        if (op->kind != ES_OP_MATMUL || count > 1 || m->outputs_only) return false;
+        if (m->part[0].out.buffer == buffer && !m->part[0].accumulate) return true;
+        if (m->x.buffer != buffer || m->x.offset != written.offset || m->part[0].weight.cols != width) return false;
+        for (int32_t k = 0; k < m->parts; k++)
+            if (m->part[k].weight.type == ES_F32) return false;
+    }
+    return false;
+}
+
 /* --- products --- */
 
 static es_cuda_part part_of(preparing *p, const es_matmul_part *m)
@@ -282,7 +316,8 @@ static bool add_swiglu(preparing *p, es_cuda_product *product, const es_op *next
                             .per_row = per_row,
                             .shadow = s,
                             .filler = p->reads,
-                            .turnable = true});
+                            .turnable = true,
+                            .bare = is_shadow_enough(p, next, next->as.swiglu.out, next->as.swiglu.width)});
     return true;
 }
 
@@ -381,6 +416,7 @@ static void prepare_attention(preparing *p, const es_op *op, es_cuda_launch *lau
 static bool add_op(preparing *p, const es_op *op, const es_op *next)
 {
     es_cuda_launch launch = {.kind = LAUNCH_OP, .op = *op, .per_row = 1, .shadow = -1, .filler = -1, .turnable = true};
+    int64_t width;
     switch (op->kind) {
     case ES_OP_MATMUL: return add_matmul(p, &op->as.matmul, next);
     case ES_OP_MOE_PRODUCT: return add_experts(p, &op->as.moe_product, next);
@@ -391,6 +427,7 @@ static bool add_op(preparing *p, const es_op *op, const es_op *next)
     case ES_OP_RMSNORM:
         launch.outputs_only = op->as.rmsnorm.outputs_only;
         launch.shadow = fills(p, op->as.rmsnorm.out, op->as.rmsnorm.width);
+        launch.bare = !launch.outputs_only && is_shadow_enough(p, op, op->as.rmsnorm.out, op->as.rmsnorm.width);
         break;
     case ES_OP_SWIGLU: launch.shadow = fills(p, op->as.swiglu.out, op->as.swiglu.width); break;
     case ES_OP_ATTN:
@@ -400,8 +437,9 @@ static bool add_op(preparing *p, const es_op *op, const es_op *next)
     case ES_OP_ATTN_MERGE: return false; /* ES_OP_ATTN leaves nothing to it */
     case ES_OP_DELTA_SCAN: spoils(p, op->as.delta_scan.out); break;
     case ES_OP_DELTA_FINISH:
-        launch.shadow = fills(p, op->as.delta_finish.out,
-                              (int64_t)op->as.delta_finish.shape.value_heads * op->as.delta_finish.shape.value_dim);
+        width = (int64_t)op->as.delta_finish.shape.value_heads * op->as.delta_finish.shape.value_dim;
+        launch.shadow = fills(p, op->as.delta_finish.out, width);
+        launch.bare = is_shadow_enough(p, op, op->as.delta_finish.out, width);
         break;
     case ES_OP_MOE_COMBINE: spoils(p, op->as.moe_combine.x); break;
     case ES_OP_PICK:
@@ -615,12 +653,13 @@ static es_status launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows,
     const es_cuda_batch *b = &cuda->batch;
     cudaStream_t stream = cuda->stream;
     const es_cuda_shade shadow = shade_of(cuda, l, turned);
+    const bool bare = l->bare && turned && shadow.data;
     switch (op->kind) {
     case ES_OP_EMBED:
         es_cuda_embed(stream, b, rows, &l->table, op->as.embed.table.cols, es_cuda_floats(op->as.embed.out));
         break;
     case ES_OP_ROPE_TABLE: es_cuda_rope_table(stream, b, rows, &op->as.rope_table); break;
-    case ES_OP_RMSNORM: es_cuda_rmsnorm(stream, b, rows, &op->as.rmsnorm, shadow); break;
+    case ES_OP_RMSNORM: es_cuda_rmsnorm(stream, b, rows, &op->as.rmsnorm, shadow, bare); break;
     case ES_OP_SWIGLU: es_cuda_swiglu(stream, rows, &op->as.swiglu, shadow); break;
     case ES_OP_ATTN_PREPARE: es_cuda_attn_prepare(stream, b, rows, &op->as.attn_prepare, in_bf16(cuda)); break;
     case ES_OP_ATTN:
@@ -629,7 +668,7 @@ static es_status launch_op(es_cuda *cuda, const es_cuda_launch *l, int32_t rows,
         break;
     case ES_OP_DELTA_PREPARE: es_cuda_delta_prepare(stream, b, rows, batch->spans, single, &op->as.delta_prepare); break;
     case ES_OP_DELTA_SCAN: es_cuda_delta_scan(stream, b, batch->spans, &op->as.delta_scan); break;
-    case ES_OP_DELTA_FINISH: es_cuda_delta_finish(stream, rows, &op->as.delta_finish, shadow); break;
+    case ES_OP_DELTA_FINISH: es_cuda_delta_finish(stream, rows, &op->as.delta_finish, shadow, bare); break;
     case ES_OP_MOE_ROUTE: es_cuda_moe_route(stream, rows, &op->as.moe_route); break;
     case ES_OP_MOE_GROUP: es_cuda_moe_group(stream, rows, &op->as.moe_group, cuda); break;
     case ES_OP_MOE_COMBINE: es_cuda_moe_combine(stream, rows, &op->as.moe_combine); break;
@@ -658,6 +697,7 @@ static es_status launch_product(es_cuda *cuda, const es_cuda_launch *l, int32_t 
     product.tokens = rows;
     product.turned = reads_turned;
     if (product.swiglu) product.part[0].shadow = shade_of(cuda, l, turned);
+    if (product.swiglu && l->bare && turned && reads_turned && product.part[0].shadow.data) product.part[0].out = NULL;
     if (product.order) {
         const int32_t width = es_cuda_expert_width(rows, product.used, product.experts);
         product.tokens = most_tiles(rows * product.used, product.experts, width);

@@ -68,7 +68,7 @@ template <int KIND> static __device__ __forceinline__ void fetch_all(const wide 
         const int last = min(item.to * p->segment_steps, p->steps), row2 = KIND == SWIGLU ? at.row : at.row + HALF_ROWS;
         for (int step = item.from * p->segment_steps; step < last; step++) {
             const uint32_t to = t.data + t.stage * STAGE_BYTES, full = t.full + 8 * t.stage;
-            es_cluster_wait(t.empty + 8 * t.stage, t.parity ^ 1);
+            es_barrier_wait(t.empty + 8 * t.stage, t.parity ^ 1);
             es_barrier_expect(full, STAGE_BYTES);
             es_tensor_copy(to, top, step * STEP, at.row, full);
             es_tensor_copy(to + BOX_BYTES, bottom, step * STEP, row2, full);
@@ -110,7 +110,7 @@ static __device__ __forceinline__ void sum_segment(pipe *t, uint32_t lane_at, in
     for (int s = 0; s < steps; s++) {
         const uint32_t data = t->data + t->stage * STAGE_BYTES;
         const uint64_t tokens = es_wgmma_rows128(data + 2 * BOX_BYTES);
-        es_cluster_wait(t->full + 8 * t->stage, t->parity);
+        es_barrier_wait(t->full + 8 * t->stage, t->parity);
         const uint4 top = read16(data + lane_at), bottom = read16(data + BOX_BYTES + lane_at);
         multiply(acc, top, bottom, tokens, s > 0);
         es_wgmma_wait<1>();
@@ -193,10 +193,57 @@ static __device__ __forceinline__ void store(const wide *p, const place *at, int
             float a = biased ? total[i] + bias : total[i], b = biased ? total[i + 2] + bias2 : total[i + 2];
             if (KIND == ADD) a = old[k] + a, b = old2[k] + b;
             if (KIND == SWIGLU) a = es_silu(a) * b;
-            if (top && token < left) out[token * stride] = a;
+            if (top && token < left && part->out) out[token * stride] = a;
             if (bottom && token < left) out[token * stride + HALF_ROWS] = b;
             if (KIND == SWIGLU && part->shadow.data && top && token < left)
                 *es_shadow_at(part->shadow, token0 + token, first + row) = es_to_bf16(a);
+        }
+    }
+}
+
+/* A tile all of whose rows there are, of whole eights of tokens, without a bias: most are. */
+template <int KIND> static __device__ __forceinline__ bool is_whole(const wide *p, const place *at)
+{
+    return at->row + (KIND == SWIGLU ? HALF_ROWS : 2 * HALF_ROWS) <= p->rows[at->part] && p->tokens % 8 == 0 &&
+           (KIND == SWIGLU || !p->part[at->part].bias);
+}
+
+/* Memory adds to what is there: the same sum as of a number that was read, and nobody waits for it. */
+static __device__ __forceinline__ void add_to(float *at, float value)
+{
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(at), "f"(value) : "memory");
+}
+
+/* The same results of such a tile, with a few instructions each. */
+template <int KIND>
+static __device__ __forceinline__ void store_whole(const wide *p, const place *at, int lane_row, const float (&total)[VALUES])
+{
+    const es_cuda_part *part = &p->part[at->part];
+    const int eights = min(TOKENS, p->tokens - at->token) / 8, row = p->first[at->part] + at->row + lane_row;
+    const int64_t token0 = at->token + threadIdx.x % 4 * 2, stride = part->out_stride, dark = part->shadow.stride;
+    float *out = part->out + token0 * stride + row;
+    const bool keeps = part->out != NULL, shades = KIND == SWIGLU && part->shadow.data != NULL;
+    uint16_t *shadow = shades ? es_shadow_at(part->shadow, token0, row) : NULL;
+#pragma unroll
+    for (int n0 = 0; n0 < TOKENS / 8; n0 += 4) {
+        float gate[8];
+#pragma unroll
+        for (int k = 0; k < 8 && KIND == SWIGLU; k++) gate[k] = total[(n0 + k / 2) * 4 + k % 2];
+        if (KIND == SWIGLU) es_silu_all(gate);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (n0 + n >= eights) return;
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int i = (n0 + n) * 4 + e;
+                const float a = KIND == SWIGLU ? gate[n * 2 + e] * total[i + 2] : total[i], b = total[i + 2];
+                if (KIND == ADD) add_to(out + e * stride, a), add_to(out + e * stride + HALF_ROWS, b);
+                if (KIND == STORE || (KIND == SWIGLU && keeps)) out[e * stride] = a;
+                if (KIND == STORE) out[e * stride + HALF_ROWS] = b;
+                if (shades) shadow[e * dark] = es_to_bf16(a);
+            }
+            out += 8 * stride;
+            if (shades) shadow += 8 * dark;
         }
     }
 }
@@ -210,20 +257,27 @@ template <int KIND> static __device__ __forceinline__ void multiply_all(const wi
     float acc[VALUES], total[VALUES];
     es_product_item item;
     for (int i = 0; es_product_share_item(&p->share, worker, i, &item); i++) {
-        for (int s = item.from; s < item.to; s++) {
-            sum_segment(&t, lane_at, min(p->segment_steps, p->steps - s * p->segment_steps), acc);
-            if (s > 0 && s == item.from)
-                carry_on(p, total, acc);
-            else
+        int s = item.from;
+        sum_segment(&t, lane_at, min(p->segment_steps, p->steps - s * p->segment_steps), acc);
+        if (s > 0)
+            carry_on(p, total, acc);
+        else
 #pragma unroll
-                for (int k = 0; k < VALUES; k++) total[k] = s == 0 ? acc[k] : total[k] + acc[k];
+            for (int k = 0; k < VALUES; k++) total[k] = acc[k];
+        while (++s < item.to) {
+            sum_segment(&t, lane_at, min(p->segment_steps, p->steps - s * p->segment_steps), acc);
+#pragma unroll
+            for (int k = 0; k < VALUES; k++) total[k] = total[k] + acc[k];
         }
         if (item.to < p->share.segments) {
             leave_sum(p, total);
-        } else {
-            const place at = place_of<KIND>(p, item.tile, rank);
-            store<KIND>(p, &at, row, total);
+            continue;
         }
+        const place at = place_of<KIND>(p, item.tile, rank);
+        if (is_whole<KIND>(p, &at))
+            store_whole<KIND>(p, &at, row, total);
+        else
+            store<KIND>(p, &at, row, total);
     }
 }
 #endif

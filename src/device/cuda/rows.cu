@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     const float scale = 1.0f / sqrtf(es_block_sum(sum, room) / (float)width + eps);
     for (int i = threadIdx.x; i < width; i += NORM_THREADS) {
         const float value = (from[i] * scale) * w[i];
-        out[(int64_t)t * width + i] = value;
+        if (out) out[(int64_t)t * width + i] = value;
         if (shadow.data) *es_shadow_at(shadow, t, i) = es_to_bf16(value);
     }
 }
@@ -109,16 +109,17 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         if (4 * i >= width) break;
         const float4 value = make_float4((v[k].x * scale) * g[k].x, (v[k].y * scale) * g[k].y, (v[k].z * scale) * g[k].z,
                                          (v[k].w * scale) * g[k].w);
-        ((float4 *)(void *)(out + (int64_t)t * width))[i] = value;
+        if (out) ((float4 *)(void *)(out + (int64_t)t * width))[i] = value;
         if (shadow.data) es_shadow_put4(shadow, t, 4 * i, value);
     }
 }
 
-void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, es_cuda_shade shadow)
+void es_cuda_rmsnorm(cudaStream_t stream, const es_cuda_batch *b, int32_t rows, const es_op_rmsnorm *op, es_cuda_shade shadow,
+                     bool bare)
 {
     const bool fours = op->width % 4 == 0 && op->width <= 4 * NORM_PIECES * NORM_THREADS;
     es_launch(stream, dim3((unsigned)rows), NORM_THREADS, 0, fours ? rmsnorm4_kernel : rmsnorm_kernel, *b, op->outputs_only,
-              es_cuda_floats(op->x), es_cuda_floats(op->weight), es_cuda_floats(op->out), op->width, op->eps, shadow);
+              es_cuda_floats(op->x), es_cuda_floats(op->weight), bare ? NULL : es_cuda_floats(op->out), op->width, op->eps, shadow);
 }
 
 static __global__ void swiglu_kernel(const float *gate, const float *up, float *out, int width, int64_t stride,

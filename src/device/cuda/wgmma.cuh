@@ -71,18 +71,6 @@ static __device__ __forceinline__ void es_cluster_arrive(uint32_t place)
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(place) : "memory");
 }
 
-/* Wait for what any block of the cluster did before it arrived. */
-static __device__ __forceinline__ void es_cluster_wait(uint32_t barrier, uint32_t parity)
-{
-    asm volatile("{ .reg .pred done;\n"
-                 "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra.uni over;\n"
-                 "bra.uni again;\n"
-                 "over: }" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
 /* --- tensor copies --- */
 
 /* A box of two dimensions, into this block's shared memory. */
