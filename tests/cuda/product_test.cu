@@ -295,7 +295,8 @@ int main(int argc, char **argv)
         for (es_dtype type : {ES_BF16, ES_Q4_K}) {
             compare({"stored", type, {300}, 512, 193, false, false, false});
             compare({"added, biased", type, {256, 33, 130}, 256, 193, false, true, true});
-            compare({"swiglu", type, {256, 256}, 2304, 65, true, false, false});
+            compare({"added", type, {256, 33, 130}, 256, 200, false, true, false});
+            compare({"swiglu", type, {256, 256}, 2304, 72, true, false, false});
         }
         printf("%d checks, %d failures\n", checks, failures);
         return failures != 0;
@@ -312,7 +313,12 @@ int main(int argc, char **argv)
                             "added, biased", type, {rows, 33, 130},
                               columns, tokens, false, true, true
                         });
-                    if (tokens != 192)
+                    if (tokens == 192) /* whole eights of tokens, no bias: the short way out */
+                        compare({
+                            "added", type, {rows, 33, 130},
+                              columns, tokens + 64, false, true, false
+                        });
+                    if (tokens != 193)
                         compare({
                             "swiglu", type, {rows, rows},
                               columns, tokens, true, false, false
