@@ -20,14 +20,14 @@
 
 #include "device/dtype.h"
 
-#define ES_PANEL_TOKENS 16
-#define ES_PRODUCT_ROWS 16
+#define ES_PANEL_TOKENS  16
+#define ES_PRODUCT_ROWS  16
 #define ES_PRODUCT_BLOCK 32
 
 /** Up to 16 tokens in the form a product reads. bf16: [blocks·16][tokens][2] uint16; int8: [blocks·8][tokens][4]. */
 typedef struct es_panel {
     int32_t tokens;
-    int64_t blocks;     /**< of 32 inputs */
+    int64_t blocks; /**< of 32 inputs */
     const void *data;
     const float *scale; /**< int8: [blocks][tokens] */
     const float *sum;   /**< int8: [blocks][tokens] Σq, exact */
@@ -37,7 +37,7 @@ typedef struct es_panel {
 typedef struct es_bf16_rows {
     const uint16_t *w;
     int64_t stride;
-    int32_t rows;   /**< ≤ 16 */
+    int32_t rows; /**< ≤ 16 */
     int64_t blocks;
 } es_bf16_rows;
 
@@ -59,14 +59,14 @@ typedef void (*es_product_bf16dp_fn)(const es_bf16_rows *rows, const es_bf16_tok
 typedef struct es_int8_rows {
     const int8_t *q;
     int64_t row_stride, block_stride;
-    int32_t rows;        /**< ≤ 16; rows up to 16 are readable */
+    int32_t rows; /**< ≤ 16; rows up to 16 are readable */
     int64_t blocks;
     int32_t halves;      /**< scales to a block: 1 or 2 */
     const float *scale;  /**< [blocks · halves][16] */
     const float *offset; /**< [blocks][16], or NULL; where there are offsets no integer is below zero, and halves is 1 */
     const uint8_t *next; /**< stored rows that come after these, to be fetched meanwhile, or NULL; never read here */
     size_t next_bytes;
-    int32_t bits;        /**< that hold any of the integers; 0: not said, 8 do */
+    es_dtype type; /**< as stored: how large the integers can be */
 } es_int8_rows;
 
 /** Room that an unpacked block of 16 rows takes, for `columns` inputs. */

@@ -84,7 +84,8 @@ void es_product_bf16dp_ref(const es_bf16_rows *rows, const es_bf16_tokens *token
 {
     for (int32_t t = 0; t < tokens->count; t++)
         for (int32_t r = 0; r < rows->rows; r++)
-            out[t * ES_PRODUCT_ROWS + r] = dot_bf16dp(rows->w + r * rows->stride, tokens->x + t * tokens->stride, rows->blocks);
+            out[t * ES_PRODUCT_ROWS + r] =
+                dot_bf16dp(rows->w + r * rows->stride, tokens->x + t * tokens->stride, rows->blocks);
 }
 
 static float dot_int8(const es_int8_rows *rows, int32_t r, const es_panel *panel, int32_t t)
@@ -221,7 +222,7 @@ static void unpack_rows(const void *rows, size_t row_bytes, int32_t count, int64
             if (offsets) room->offset[b * ES_PRODUCT_ROWS + r] = u.offset;
         }
     *out = (es_int8_rows){
-        room->q, columns, ES_PRODUCT_BLOCK, count, blocks, halves, room->scale, offsets ? room->offset : NULL, NULL, 0, 0};
+        room->q, columns, ES_PRODUCT_BLOCK, count, blocks, halves, room->scale, offsets ? room->offset : NULL, NULL, 0, type};
 }
 
 #define UNPACK(name, type, halves, offsets)                                                                                   \

@@ -1,5 +1,5 @@
-/* product_avx2.c: what the products of modes bf16 and int8 read, made with AVX2: tokens encoded, stored weights as integers. The
- * products themselves are several_tokens_avx2.c and, straight from stored weights, one_token_avx2.c. */
+/* product_avx2.c: what the products of modes bf16 and int8 read, made with AVX2: tokens encoded, stored weights as integers.
+ * The products themselves are several_tokens_avx2.c and, straight from stored weights, one_token_avx2.c. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -100,8 +100,9 @@ INLINE __m256i nibbles(const uint8_t *q)
 /* Bit i of the word as 16 or nothing in byte i. */
 INLINE __m256i fifth_bits(const uint8_t high[4])
 {
-    const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32((int)es_block_bits(high)),
-                                               _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+    const __m256i spread =
+        _mm256_shuffle_epi8(_mm256_set1_epi32((int)es_block_bits(high)),
+                            _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit), _mm256_set1_epi8(16));
 }
@@ -130,32 +131,35 @@ static void factors(const uint8_t *block, int64_t stride, float *scale, float *o
     }
 }
 
-#define UNPACK_32(name, block_type, width, integers, offset_of)                                                                   \
-    static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns,                         \
-                              const es_unpack_room *room, es_int8_rows *out)                                              \
-    {                                                                                                                     \
-        const int64_t blocks = columns / ES_PRODUCT_BLOCK;                                                                \
-        const bool offsets = (offset_of) != 0;                                                                            \
-        clear(room, count, columns, 1, offsets);                                                                          \
-        for (int64_t i = 0; i < blocks && count == ES_PRODUCT_ROWS; i++)                                                  \
-            factors((const uint8_t *)data + (size_t)i * sizeof(block_type), (int64_t)row_bytes,                           \
-                    room->scale + i * ES_PRODUCT_ROWS, offsets ? room->offset + i * ES_PRODUCT_ROWS : NULL);              \
-        for (int32_t r = 0; r < count; r++)                                                                               \
-            for (int64_t i = 0; i < blocks; i++) {                                                                        \
-                const block_type *b = (const block_type *)(const void *)((const uint8_t *)data + (size_t)r * row_bytes) + i; \
-                put(room->q + r * columns + i * ES_PRODUCT_BLOCK, integers);                                              \
-                if (count == ES_PRODUCT_ROWS) continue;                                                                   \
-                room->scale[i * ES_PRODUCT_ROWS + r] = es_block_half(b->d);                                               \
-                if (offsets) room->offset[i * ES_PRODUCT_ROWS + r] = es_block_half((const uint8_t *)b + (offset_of));     \
-            }                                                                                                             \
-        *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale,                          \
-                              offsets ? room->offset : NULL, NULL, 0, width};                                                      \
+#define UNPACK_32(name, dtype, block_type, integers, offset_of)                                                               \
+    static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room, \
+                              es_int8_rows *out)                                                                              \
+    {                                                                                                                         \
+        const int64_t blocks = columns / ES_PRODUCT_BLOCK;                                                                    \
+        const bool offsets = (offset_of) != 0;                                                                                \
+        clear(room, count, columns, 1, offsets);                                                                              \
+        for (int64_t i = 0; i < blocks && count == ES_PRODUCT_ROWS; i++)                                                      \
+            factors((const uint8_t *)data + (size_t)i * sizeof(block_type), (int64_t)row_bytes,                               \
+                    room->scale + i * ES_PRODUCT_ROWS, offsets ? room->offset + i * ES_PRODUCT_ROWS : NULL);                  \
+        for (int32_t r = 0; r < count; r++)                                                                                   \
+            for (int64_t i = 0; i < blocks; i++) {                                                                            \
+                const block_type *b = (const block_type *)(const void *)((const uint8_t *)data + (size_t)r * row_bytes) + i;  \
+                put(room->q + r * columns + i * ES_PRODUCT_BLOCK, integers);                                                  \
+                if (count == ES_PRODUCT_ROWS) continue;                                                                       \
+                room->scale[i * ES_PRODUCT_ROWS + r] = es_block_half(b->d);                                                   \
+                if (offsets) room->offset[i * ES_PRODUCT_ROWS + r] = es_block_half((const uint8_t *)b + (offset_of));         \
+            }                                                                                                                 \
+        *out =                                                                                                                \
+            (es_int8_rows){                                                                                                   \
+                room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale, offsets ? room->offset : NULL, NULL,       \
+                0,       dtype};                                                                                              \
     }
-UNPACK_32(few_q8_0, es_block_q8_0, 8, load_bytes(b->q), 0)
-UNPACK_32(q4_0, es_block_q4_0, 4, _mm256_sub_epi8(nibbles(b->q), _mm256_set1_epi8(8)), 0)
-UNPACK_32(q4_1, es_block_q4_1, 4, nibbles(b->q), 2)
-UNPACK_32(q5_0, es_block_q5_0, 5, _mm256_sub_epi8(_mm256_or_si256(nibbles(b->q), fifth_bits(b->high)), _mm256_set1_epi8(16)), 0)
-UNPACK_32(q5_1, es_block_q5_1, 5, _mm256_or_si256(nibbles(b->q), fifth_bits(b->high)), 2)
+UNPACK_32(few_q8_0, ES_Q8_0, es_block_q8_0, load_bytes(b->q), 0)
+UNPACK_32(q4_0, ES_Q4_0, es_block_q4_0, _mm256_sub_epi8(nibbles(b->q), _mm256_set1_epi8(8)), 0)
+UNPACK_32(q4_1, ES_Q4_1, es_block_q4_1, nibbles(b->q), 2)
+UNPACK_32(q5_0, ES_Q5_0, es_block_q5_0,
+          _mm256_sub_epi8(_mm256_or_si256(nibbles(b->q), fifth_bits(b->high)), _mm256_set1_epi8(16)), 0)
+UNPACK_32(q5_1, ES_Q5_1, es_block_q5_1, _mm256_or_si256(nibbles(b->q), fifth_bits(b->high)), 2)
 
 /* Sixteen rows of Q8_0 are used as they lie in memory; only their scales are gathered. */
 static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
@@ -169,8 +173,17 @@ static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64
     const int64_t blocks = columns / ES_PRODUCT_BLOCK;
     for (int64_t b = 0; b < blocks; b++)
         factors(rows + (size_t)b * sizeof(es_block_q8_0), (int64_t)row_bytes, room->scale + b * ES_PRODUCT_ROWS, NULL);
-    *out = (es_int8_rows){(const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL,
-                          NULL, 0, 8};
+    *out = (es_int8_rows){(const int8_t *)rows + 2,
+                          (int64_t)row_bytes,
+                          sizeof(es_block_q8_0),
+                          count,
+                          blocks,
+                          1,
+                          room->scale,
+                          NULL,
+                          NULL,
+                          0,
+                          ES_Q8_0};
 }
 
 /* Integers of one row's block of 256: 32 bytes hold two groups of 32; Q5_K has a bit more for each in `high`. */
@@ -204,31 +217,32 @@ static void k_factors(const uint8_t *block, int64_t stride, float *scale, float 
     }
 }
 
-#define UNPACK_K(name, block_type, width, high)                                                                                  \
-    static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns,                         \
-                              const es_unpack_room *room, es_int8_rows *out)                                              \
-    {                                                                                                                     \
-        clear(room, count, columns, 1, true);                                                                             \
-        for (int64_t i = 0; i < columns / 256 && count == ES_PRODUCT_ROWS; i++)                                           \
-            k_factors((const uint8_t *)data + (size_t)i * sizeof(block_type), (int64_t)row_bytes,                         \
-                      room->scale + i * 8 * ES_PRODUCT_ROWS, room->offset + i * 8 * ES_PRODUCT_ROWS);                     \
-        for (int32_t r = 0; r < count; r++)                                                                               \
-            for (int64_t i = 0; i < columns / 256; i++) {                                                                 \
-                const block_type *b = (const block_type *)(const void *)((const uint8_t *)data + (size_t)r * row_bytes) + i; \
-                uint8_t scale[8], minimum[8];                                                                             \
-                nibbles_k(b->q, high, room->q + r * columns + i * 256);                                                   \
-                if (count == ES_PRODUCT_ROWS) continue;                                                                   \
-                es_block_k_scales(b->scales, scale, minimum);                                                             \
-                for (int g = 0; g < 8; g++) {                                                                             \
-                    room->scale[(i * 8 + g) * ES_PRODUCT_ROWS + r] = es_block_half(b->d) * (float)scale[g];               \
-                    room->offset[(i * 8 + g) * ES_PRODUCT_ROWS + r] = -(es_block_half(b->m) * (float)minimum[g]);         \
-                }                                                                                                         \
-            }                                                                                                             \
-        *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 1, room->scale,      \
-                              room->offset, NULL, 0, width};                                                                       \
+#define UNPACK_K(name, dtype, block_type, high)                                                                               \
+    static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room, \
+                              es_int8_rows *out)                                                                              \
+    {                                                                                                                         \
+        clear(room, count, columns, 1, true);                                                                                 \
+        for (int64_t i = 0; i < columns / 256 && count == ES_PRODUCT_ROWS; i++)                                               \
+            k_factors((const uint8_t *)data + (size_t)i * sizeof(block_type), (int64_t)row_bytes,                             \
+                      room->scale + i * 8 * ES_PRODUCT_ROWS, room->offset + i * 8 * ES_PRODUCT_ROWS);                         \
+        for (int32_t r = 0; r < count; r++)                                                                                   \
+            for (int64_t i = 0; i < columns / 256; i++) {                                                                     \
+                const block_type *b = (const block_type *)(const void *)((const uint8_t *)data + (size_t)r * row_bytes) + i;  \
+                uint8_t scale[8], minimum[8];                                                                                 \
+                nibbles_k(b->q, high, room->q + r * columns + i * 256);                                                       \
+                if (count == ES_PRODUCT_ROWS) continue;                                                                       \
+                es_block_k_scales(b->scales, scale, minimum);                                                                 \
+                for (int g = 0; g < 8; g++) {                                                                                 \
+                    room->scale[(i * 8 + g) * ES_PRODUCT_ROWS + r] = es_block_half(b->d) * (float)scale[g];                   \
+                    room->offset[(i * 8 + g) * ES_PRODUCT_ROWS + r] = -(es_block_half(b->m) * (float)minimum[g]);             \
+                }                                                                                                             \
+            }                                                                                                                 \
+        *out = (es_int8_rows){room->q, columns,     ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK,                      \
+                              1,       room->scale, room->offset,     NULL,  0,                                               \
+                              dtype};                                                                                         \
     }
-UNPACK_K(q4_k, es_block_q4_k, 4, NULL)
-UNPACK_K(q5_k, es_block_q5_k, 5, b->high)
+UNPACK_K(q4_k, ES_Q4_K, es_block_q4_k, NULL)
+UNPACK_K(q5_k, ES_Q5_K, es_block_q5_k, b->high)
 
 /* The same of Q6_K: [16 halves of 32][16 rows]. */
 static void six_bit_factors(const uint8_t *block, int64_t stride, float *scale)
@@ -263,8 +277,8 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
             for (int h = 0; h < 16 && count < ES_PRODUCT_ROWS; h++)
                 room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = es_block_half(b->d) * (float)b->scales[h];
         }
-    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0,
-                          6};
+    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL,
+                          NULL,    0,       ES_Q6_K};
 }
 
 void es_products_avx2(es_products *products)

@@ -239,8 +239,17 @@ static void unpack_q8_0(const void *data, size_t row_bytes, int32_t count, int64
     for (int64_t b = 0; b < blocks; b++)
         _mm512_storeu_ps(room->scale + b * ES_PRODUCT_ROWS,
                          sixteen_halves(rows + (size_t)b * sizeof(es_block_q8_0), row_bytes, count));
-    *out = (es_int8_rows){
-        (const int8_t *)rows + 2, (int64_t)row_bytes, sizeof(es_block_q8_0), count, blocks, 1, room->scale, NULL, NULL, 0, 0};
+    *out = (es_int8_rows){(const int8_t *)rows + 2,
+                          (int64_t)row_bytes,
+                          sizeof(es_block_q8_0),
+                          count,
+                          blocks,
+                          1,
+                          room->scale,
+                          NULL,
+                          NULL,
+                          0,
+                          ES_Q8_0};
     if (count == ES_PRODUCT_ROWS) return;
     for (int32_t r = 0; r < ES_PRODUCT_ROWS; r++)
         for (int64_t b = 0; b < blocks; b++) {
@@ -309,7 +318,7 @@ INLINE void put_column(float *column, __m256 values)
     for (int g = 0; g < 8; g++) column[g * ES_PRODUCT_ROWS] = v[g];
 }
 
-#define UNPACK_K(name, block_type)                                                                                            \
+#define UNPACK_K(name, dtype, block_type)                                                                                     \
     static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room, \
                               es_int8_rows *out)                                                                              \
     {                                                                                                                         \
@@ -325,10 +334,11 @@ INLINE void put_column(float *column, __m256 values)
             }                                                                                                                 \
         }                                                                                                                     \
         *out = (es_int8_rows){room->q, columns,     ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK,                      \
-                              1,       room->scale, room->offset,     NULL,  0,     0};                                             \
+                              1,       room->scale, room->offset,     NULL,  0,                                               \
+                              dtype};                                                                                         \
     }
-UNPACK_K(q4_k, es_block_q4_k)
-UNPACK_K(q5_k, es_block_q5_k)
+UNPACK_K(q4_k, ES_Q4_K, es_block_q4_k)
+UNPACK_K(q5_k, ES_Q5_K, es_block_q5_k)
 
 static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
                         es_int8_rows *out)
@@ -342,8 +352,8 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
             for (int h = 0; h < 16; h++) room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = d * (float)b[i].scales[h];
         }
     }
-    *out =
-        (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL, NULL, 0, 0};
+    *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL,
+                          NULL,    0,       ES_Q6_K};
 }
 
 /* Sixteen bytes hold 32 nibbles: the low ones first. */
@@ -379,7 +389,7 @@ INLINE __m256i ints_q5_1(const es_block_q5_1 *b)
     return _mm256_or_si256(nibbles(b->q), fifth_bits(b->high));
 }
 
-#define UNPACK_32(name, block_type, offset_at)                                                                                \
+#define UNPACK_32(name, dtype, block_type, offset_at)                                                                         \
     static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room, \
                               es_int8_rows *out)                                                                              \
     {                                                                                                                         \
@@ -398,12 +408,13 @@ INLINE __m256i ints_q5_1(const es_block_q5_1 *b)
                 _mm512_storeu_ps(room->offset + i * ES_PRODUCT_ROWS, sixteen_halves(at + (offset_at), row_bytes, count));     \
         }                                                                                                                     \
         *out = (es_int8_rows){                                                                                                \
-            room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale, (offset_at) ? room->offset : NULL, NULL, 0, 0};   \
+            room->q, columns, ES_PRODUCT_BLOCK, count, blocks, 1, room->scale, (offset_at) ? room->offset : NULL, NULL,       \
+            0,       dtype};                                                                                                  \
     }
-UNPACK_32(q4_0, es_block_q4_0, 0)
-UNPACK_32(q4_1, es_block_q4_1, 2)
-UNPACK_32(q5_0, es_block_q5_0, 0)
-UNPACK_32(q5_1, es_block_q5_1, 2)
+UNPACK_32(q4_0, ES_Q4_0, es_block_q4_0, 0)
+UNPACK_32(q4_1, ES_Q4_1, es_block_q4_1, 2)
+UNPACK_32(q5_0, ES_Q5_0, es_block_q5_0, 0)
+UNPACK_32(q5_1, ES_Q5_1, es_block_q5_1, 2)
 
 void es_products_avx512(es_products *products)
 {

@@ -108,8 +108,7 @@ INLINE void int8_panel(const int8_group *g, const integers k)
     if (n - t >= 1) multiply_int8(g, n, t, 1, k);
 }
 
-/* One function for each kind of integers: those of Q8_0; Q6_K; Q4_0 and Q5_0; Q4_1 and Q4_K; Q5_1 and Q5_K; and those of which
- * only the form is known. */
+/* One function for each kind of integers. */
 #define INT8_PANEL(name, negative, run, halves, offsets)                                                                      \
     static void panel_##name(const int8_group *g)                                                                             \
     {                                                                                                                         \
@@ -120,20 +119,24 @@ INT8_PANEL(six_bits, true, 4, 2, false)
 INT8_PANEL(five_bits, true, 8, 1, false)
 INT8_PANEL(five_bits_up, false, 4, 1, true)
 INT8_PANEL(four_bits_up, false, 8, 1, true)
-INT8_PANEL(eight_bits_up, false, 1, 1, true)
-INT8_PANEL(halves, true, 1, 2, false)
 
-static void (*panel_of(const es_int8_rows *rows))(const int8_group *)
+static void (*panel_of(es_dtype type))(const int8_group *)
 {
-    const int32_t bits = rows->bits ? rows->bits : 8;
-    if (rows->offset) return bits <= 4 ? panel_four_bits_up : bits == 5 ? panel_five_bits_up : panel_eight_bits_up;
-    if (rows->halves == 2) return bits <= 6 ? panel_six_bits : panel_halves;
-    return bits <= 5 ? panel_five_bits : panel_eight_bits;
+    switch (type) {
+    case ES_Q4_1:
+    case ES_Q4_K: return panel_four_bits_up;
+    case ES_Q5_1:
+    case ES_Q5_K: return panel_five_bits_up;
+    case ES_Q4_0:
+    case ES_Q5_0: return panel_five_bits;
+    case ES_Q6_K: return panel_six_bits;
+    default: return panel_eight_bits; /* Q8_0: any integers around zero */
+    }
 }
 
 void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
-    void (*const multiply)(const int8_group *) = panel_of(rows);
+    void (*const multiply)(const int8_group *) = panel_of(rows->type);
     __m256i size[INT8_CHUNK * 16], weight[INT8_CHUNK * 16];
     for (int64_t from = 0; from < rows->blocks; from += INT8_CHUNK) {
         const int64_t to = rows->blocks - from < INT8_CHUNK ? rows->blocks : from + INT8_CHUNK;
