@@ -17,7 +17,7 @@ typedef struct product_arguments {
     const float *x[MOST_TOKENS];
     int32_t rows, tokens;
     bool dot_products; /* mode bf16dp */
-    bool in_one_go; /* one token: straight from stored weights, where there is such a kernel */
+    bool in_one_go;    /* one token: straight from stored weights, where there is such a kernel */
     int64_t columns, blocks;
     int8_t *data, *q;
     float *scale, *sum, *unpacked_scale, *unpacked_offset;
@@ -48,8 +48,10 @@ static void run_product(const es_kernels *kernels, void *arguments, int side)
         const int32_t n = a->tokens - t < ES_PANEL_TOKENS ? a->tokens - t : ES_PANEL_TOKENS;
         int8_t *data = a->data + (int64_t)t * a->blocks * ES_PRODUCT_BLOCK * 2;
         float *scale = a->scale + t * a->blocks, *sum = a->sum + t * a->blocks;
-        if (a->weights) p->encode_int8(a->x + t, n, a->columns, data, scale, sum);
-        else p->encode_bf16(a->x + t, n, a->columns, (uint16_t *)(void *)data);
+        if (a->weights)
+            p->encode_int8(a->x + t, n, a->columns, data, scale, sum);
+        else
+            p->encode_bf16(a->x + t, n, a->columns, (uint16_t *)(void *)data);
         panel[panels] = (es_panel){n, a->blocks, data, scale, sum};
     }
     if (!a->weights) {
@@ -71,7 +73,10 @@ static void run_product(const es_kernels *kernels, void *arguments, int side)
 static bool new_product(es_case *c, es_dtype type, bool int8, int32_t rows, int32_t tokens, int64_t columns,
                         product_arguments *a)
 {
-    *a = (product_arguments){.type = type, .rows = rows, .tokens = tokens, .columns = columns,
+    *a = (product_arguments){.type = type,
+                             .rows = rows,
+                             .tokens = tokens,
+                             .columns = columns,
                              .blocks = (columns + ES_PRODUCT_BLOCK - 1) / ES_PRODUCT_BLOCK};
     const int64_t padded = a->blocks * ES_PRODUCT_BLOCK, tokens16 = MOST_PANELS * ES_PANEL_TOKENS;
     for (int32_t t = 0; t < tokens; t++) a->x[t] = es_case_input(c, columns, t % 9 == 5 ? ES_VALUES_SPECIAL : ES_VALUES_PLAIN);
@@ -90,6 +95,44 @@ static bool new_product(es_case *c, es_dtype type, bool int8, int32_t rows, int3
     /* Panels lie 16 · 16 apart; what belongs to no row or token is not written alike by all kernels. */
     a->out = es_case_new_output(c, "out", (int64_t)tokens16 * ES_PRODUCT_ROWS, NULL);
     return c->status == ES_OK;
+}
+
+/* The greatest integers there are in all weights and inputs: partial sums that just fit their type may not spill. */
+static void make_extreme(product_arguments *a, int kind)
+{
+    static const struct {
+        unsigned char from, to; /* bytes of a block that are integers */
+    } integers[ES_DTYPES] = {
+        [ES_Q8_0] = {2,  34 },
+          [ES_Q4_0] = {2,  18 },
+          [ES_Q4_1] = {4,  20 },
+          [ES_Q5_0] = {2,  22 },
+        [ES_Q5_1] = {4,  24 },
+          [ES_Q4_K] = {16, 144},
+          [ES_Q5_K] = {16, 176},
+          [ES_Q6_K] = {0,  192}
+    };
+    static const unsigned char bytes[] = {0xFF, 0x00, 0x80, 0x7F};
+    const es_dtype_info *info = es_dtype_get_info(a->type);
+    unsigned char *weights = (unsigned char *)(uintptr_t)a->weights; /* the case's own, as the inputs are */
+    for (int64_t i = 0; i * info->block < ES_PRODUCT_ROWS * a->columns; i++)
+        memset(weights + i * info->block_bytes + integers[a->type].from, bytes[kind / 2],
+               (size_t)(integers[a->type].to - integers[a->type].from));
+    for (int32_t t = 0; t < a->tokens; t++)
+        for (int64_t i = 0; i < a->columns; i++) ((float *)(uintptr_t)a->x[t])[i] = kind % 2 ? 1.0f : -1.0f;
+}
+
+static void check_extremes(es_case *c, es_dtype type, bool in_one_go)
+{
+    static const int32_t counts[] = {1, 2, 5, 16};
+    product_arguments a;
+    for (int k = 0; k < (in_one_go ? 1 : 4); k++)
+        for (int kind = 0; kind < 8; kind++) {
+            if (!new_product(c, type, true, ES_PRODUCT_ROWS, counts[k], 256, &a)) return;
+            a.in_one_go = in_one_go;
+            make_extreme(&a, kind);
+            es_case_run(c, run_product, &a, "%d tokens, the greatest integers (%d)", (int)a.tokens, kind);
+        }
 }
 
 static const int32_t token_counts[] = {1, 2, 15, 16, 17, 35};
@@ -119,6 +162,7 @@ void es_check_one_token(es_case *c, es_dtype type)
         a.in_one_go = true;
         es_case_run(c, run_product, &a, "one token, 16 x %d", (int)a.columns);
     }
+    check_extremes(c, type, true);
     if (!new_product(c, type, true, ES_PRODUCT_ROWS, 1, MOST_COLUMNS, &a)) return;
     a.in_one_go = true;
     es_case_run_timed(c, run_product, &a, "one token, 16 x 1024", (double)es_dtype_bytes(type, ES_PRODUCT_ROWS * a.columns),
@@ -149,6 +193,7 @@ void es_check_product_bf16dp(es_case *c, es_dtype type)
 
 void es_check_product_int8(es_case *c, es_dtype type)
 {
+    check_extremes(c, type, false);
     check_products(c, type, true);
 }
 
@@ -167,8 +212,14 @@ typedef struct attn_arguments {
 static void run_attn(const es_kernels *kernels, void *arguments, int side)
 {
     const attn_arguments *a = arguments;
-    es_attn_tile tile = {.q = a->q, .valid = a->valid, .rows = a->rows, .head_dim = a->dim, .m = a->m->side[side],
-                         .l = a->l->side[side], .o = a->o->side[side], .p = a->p};
+    es_attn_tile tile = {.q = a->q,
+                         .valid = a->valid,
+                         .rows = a->rows,
+                         .head_dim = a->dim,
+                         .m = a->m->side[side],
+                         .l = a->l->side[side],
+                         .o = a->o->side[side],
+                         .p = a->p};
     for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) tile.k16[b] = a->k[b], tile.v16[b] = a->v[b];
     kernels->attn_tile_bf16(&tile); /* twice: from nothing, and on top of what is there */
     kernels->attn_tile_bf16(&tile);
