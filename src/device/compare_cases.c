@@ -178,7 +178,8 @@ static void run_matmul(es_compare *c)
 
 /* --- the dense layer: norm, gate and up, SwiGLU, down --- */
 
-enum { M_X, M_NORM, M_H, M_GATE, M_UP, M_DOWN, M_G, M_U };
+enum { M_X, M_NORM, M_H, M_GATE, M_UP, M_DOWN, M_G, M_U, M_OF_H, M_OF_G, M_H_READ, M_G_READ };
+enum { READ_ROWS = 16 }; /* of the weights that read floats */
 
 static es_op two_products(const es_compare *c, int d, int x, int64_t columns, int64_t rows)
 {
@@ -196,7 +197,7 @@ static es_op two_products(const es_compare *c, int d, int x, int64_t columns, in
     return op;
 }
 
-static void record_mlp(es_compare *c, int d, es_program *p)
+static void record_layer(es_compare *c, int d, es_program *p)
 {
     const int64_t hidden = c->shape[0], ffn = c->shape[1];
     es_program_add(
@@ -223,6 +224,29 @@ static void record_mlp(es_compare *c, int d, es_program *p)
     es_program_add(p, down);
 }
 
+/* A product in float32 of what a norm or a SwiGLU has written: its floats have to be there, beside what other products read. */
+static void record_reader(es_compare *c, int d, es_program *p, int x, int64_t columns, int weight, int out)
+{
+    es_op op = {
+        ES_OP_MATMUL, .as.matmul = {.x = SLICE(x), .x_stride = columns, .parts = 1}
+    };
+    op.as.matmul.part[0] = (es_matmul_part){
+        .weight = {SLICE(weight), ES_F32, READ_ROWS, columns},
+          .out = SLICE(out), .out_stride = READ_ROWS
+    };
+    es_program_add(p, op);
+}
+
+/* One layer, or two of them: only what is written anew later may be left out, and with readers none of the first may. */
+static void record_mlp(es_compare *c, int d, es_program *p)
+{
+    const bool twice = c->shape[2] > 0, readers = c->shape[2] > 1;
+    record_layer(c, d, p);
+    if (readers) record_reader(c, d, p, M_H, c->shape[0], M_H_READ, M_OF_H);
+    if (readers) record_reader(c, d, p, M_G, c->shape[1], M_G_READ, M_OF_G);
+    if (twice) record_layer(c, d, p);
+}
+
 static void run_mlp(es_compare *c)
 {
     static const int32_t tokens[] = {1, 20, 130};
@@ -236,6 +260,10 @@ static void run_mlp(es_compare *c)
     c->b[M_DOWN] = weights(c, c->type, hidden, ffn, 0.05f);
     c->b[M_G] = es_compare_room(c, MOST_ROWS * ffn);
     c->b[M_U] = es_compare_room(c, MOST_ROWS * ffn);
+    c->b[M_H_READ] = weights(c, ES_F32, READ_ROWS, hidden, 0.05f);
+    c->b[M_G_READ] = weights(c, ES_F32, READ_ROWS, ffn, 0.05f);
+    c->b[M_OF_H] = es_compare_room(c, MOST_ROWS * READ_ROWS);
+    c->b[M_OF_G] = es_compare_room(c, MOST_ROWS * READ_ROWS);
     for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
         es_compare_steps s;
         es_compare_start(&s);
@@ -243,7 +271,22 @@ static void run_mlp(es_compare *c)
         s.span[0].pages = NULL;
         es_compare_step(c, &s.batch);
         es_compare_outputs(c, "dense layer", c->b[M_X], tokens[t] * hidden);
+        if (c->shape[2] <= 1) continue;
+        es_compare_outputs(c, "floats of a norm", c->b[M_OF_H], tokens[t] * READ_ROWS);
+        es_compare_outputs(c, "floats of a SwiGLU", c->b[M_OF_G], tokens[t] * READ_ROWS);
     }
+}
+
+static void run_mlp_twice(es_compare *c)
+{
+    c->shape[2] = 1;
+    run_mlp(c);
+}
+
+static void run_mlp_read(es_compare *c)
+{
+    c->shape[2] = 2;
+    run_mlp(c);
 }
 
 /* --- attention --- */
@@ -656,6 +699,8 @@ static const struct {
     {"rows",          run_rows,      1e-5, 1e-5, ES_DTYPES - 1, {0}               },
     {"matmul",        run_matmul,    1e-5, 8e-3, ES_DTYPES - 1, {0}               },
     {"mlp",           run_mlp,       1e-5, 1.5e-2, ES_DTYPES - 1, {0}               },
+    {"mlp_twice",     run_mlp_twice, 2e-5, 3e-2, 0,             {0}               },
+    {"mlp_beside",    run_mlp_read,  2e-5, 3e-2, 0,             {0}               },
     {"attention_64",  run_attention, 1e-5, 8e-3, 0,             {4, 2, 64, PAGE}  },
     {"attention_128", run_attention, 1e-5, 8e-3, 0,             {8, 1, 128, PAGE} },
     {"attention_256", run_attention, 1e-5, 8e-3, 0,             {16, 2, 256, PAGE}},
