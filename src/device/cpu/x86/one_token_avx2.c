@@ -230,7 +230,8 @@ INLINE __m256 add_q6_part(__m256 acc, const eight *s, const __m256i low[8], cons
     const __m256i zero = thirty_two_inputs(s, b), mask = _mm256_set1_epi8(48);
     UNROLL for (int half = 0; half < 2; half++)
     {
-        __m256i sum = _mm256_permute4x64_epi64(zero, half ? 0xFF : 0x00), pairs = _mm256_setzero_si256();
+        __m256i sum = half ? _mm256_permute4x64_epi64(zero, 0xFF) : _mm256_permute4x64_epi64(zero, 0x00);
+        __m256i pairs = _mm256_setzero_si256();
         sum = _mm256_sub_epi32(_mm256_setzero_si256(), sum);
         UNROLL for (int q = 4 * half; q < 4 * half + 4; q++)
         {
