@@ -91,6 +91,7 @@ static void on_event(void *user, const es_event *event)
     pthread_mutex_lock(&s->lock);
     switch (event->kind) {
     case ES_EVENT_PROGRESS: s->prompt_done = event->prompt_done; break;
+    case ES_EVENT_MOVED:
     case ES_EVENT_PROMPT: break;
     case ES_EVENT_TOKEN:
         es_text_append(&s->text, event->text, event->text_bytes);

@@ -88,6 +88,7 @@ static void give_up_place(es_engine *engine, es_sequence *s)
     s->computed = 0;
     s->moves++;
     atomic_fetch_add(&engine->counters.preemptions, 1);
+    if (s->request.progress) es_sequence_send(s, &(es_event){.kind = ES_EVENT_MOVED, .text = ""});
 }
 
 static void move_out(es_engine *engine, es_sequence *s)
@@ -149,7 +150,10 @@ static bool let_in(es_engine *engine)
     int32_t at = engine->running_count++;
     for (; at > 0 && engine->running[at - 1]->id > s->id; at--) engine->running[at] = engine->running[at - 1];
     engine->running[at] = s;
-    if (s->moves) return true;
+    if (s->moves) {
+        es_sequence_send_progress(s);
+        return true;
+    }
     s->started_at = es_clock_now(&engine->clock);
     s->cached = s->computed;
     atomic_fetch_add(&engine->counters.cached_tokens, (uint64_t)s->cached);

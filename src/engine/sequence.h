@@ -90,6 +90,10 @@ void es_sequence_pool(es_sequence *sequence, int64_t position, const float *stat
  *  found, or NULL, in which case the text before it is all that will ever be sent. */
 es_status es_sequence_add_text(es_sequence *sequence, es_token token, bool visible, const char **text, size_t *bytes,
                                const char **stop);
+/** Tell its caller, on the engine's thread. Fills in event->request. */
+void es_sequence_send(const es_sequence *sequence, es_event *event);
+/** ES_EVENT_PROGRESS, where its request wants it. */
+void es_sequence_send_progress(const es_sequence *sequence);
 /** What is still held back when the answer ends without a stop string. */
 void es_sequence_rest(es_sequence *sequence, const char **text, size_t *bytes);
 

@@ -396,7 +396,9 @@ void es_answer_event(es_answer *answer, const es_event *event)
 {
     const size_t index = (size_t)(event->request & ((1u << CHOICE_BITS) - 1));
     if (answer->finished || index >= answer->choice_count) return;
+    answer->choices[index].moved_out = event->kind == ES_EVENT_MOVED;
     switch (event->kind) {
+    case ES_EVENT_MOVED: break;
     case ES_EVENT_PROGRESS: on_progress(answer, index, event); break;
     case ES_EVENT_PROMPT: es_choice_add_prompt(answer, index, (size_t)event->prompt_done, event); break;
     case ES_EVENT_TOKEN: on_token(answer, index, event); break;

@@ -189,7 +189,7 @@ static json_t *slot_json(const es_server *server, const es_answer *answer, size_
         made = choice->tokens;
         most = request.max_tokens;
         done = made ? prompt : choice->prompt_done;
-        state = made ? "generating" : done ? "prompt" : "waiting";
+        state = choice->moved_out ? "moved out" : made ? "generating" : done ? "prompt" : "waiting";
     }
     json_object_set_new(slot, "id", json_string(answer->id));
     json_object_set_new(slot, "choice", json_integer((json_int_t)index));

@@ -143,6 +143,25 @@ def a_real_engine_tells_prompt_progress_and_steps():
         assert metrics["evenshare_kv_pages_total"] > 0
 
 
+def slots_tell_who_was_moved_out_and_who_is_back():
+    with serving.real_server(serving.oracle_model(), "--ctx", "1024", "--page", "16", "--reserve", "8", "--memory", "5M") as server:
+        prompts, ended, seen = [[1 + i] * 40 for i in range(3)], [], {}
+
+        def ask(prompt):
+            ended.append(server.post("/v1/completions", {"prompt": prompt, "ignore_eos": True, "max_tokens": -1}, 300)[0])
+        threads = [threading.Thread(target=ask, args=(p,)) for p in prompts]
+        for t in threads:
+            t.start()
+        while any(t.is_alive() for t in threads):
+            for slot in json.loads(get(server, "/slots")[1]):
+                states = seen.setdefault(slot["id"], [])
+                if states[-1:] != [slot["state"]]:
+                    states.append(slot["state"])
+        assert ended == [200] * 3 and scrape(server)["evenshare_preemptions_total"] > 0
+        back = [states[states.index("moved out"):] for states in seen.values() if "moved out" in states]
+        assert back and all("generating" in states for states in back), seen
+
+
 def the_dashboard_asks_for_what_there_is():
     with serving.fake_server() as server:
         names = {re.match(r"[a-z_:]+", key)[0] for key in scrape(server)}
@@ -157,5 +176,5 @@ def the_dashboard_asks_for_what_there_is():
 
 
 if __name__ == "__main__":
-    serving.run([clients_and_metrics_count_the_same, slots_tell_what_runs_and_no_text, a_key_guards_both,
-                 a_real_engine_tells_prompt_progress_and_steps, the_dashboard_asks_for_what_there_is])
+    serving.run([clients_and_metrics_count_the_same, slots_tell_what_runs_and_no_text, slots_tell_who_was_moved_out_and_who_is_back,
+                 a_key_guards_both, a_real_engine_tells_prompt_progress_and_steps, the_dashboard_asks_for_what_there_is])
