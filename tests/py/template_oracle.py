@@ -1,9 +1,9 @@
 """jinja2 set up as transformers sets it up for chat templates, and this project's interpreter beside it."""
 
-import copy
 import datetime
 import json
 import os
+import pickle
 import subprocess
 
 import jinja2
@@ -61,7 +61,7 @@ class Oracle:
                 self.template = self.env.from_string(source)
             if self.template is None:
                 return False, "does not parse"
-            return True, self.template.render(**copy.deepcopy(variables))  # indent would change a list
+            return True, self.template.render(**pickle.loads(pickle.dumps(variables)))  # a copy: indent would change a list
         except (Exception, RecursionError) as error:  # whatever Python raises, the template failed
             return False, f"{type(error).__name__}: {error}"
 
@@ -101,8 +101,8 @@ class Comparison:
         self.oracle, self.ours = Oracle(), Ours()
         self.cases = self.failing = self.different = 0
 
-    def check(self, source, variables, what=""):
-        expected, got = self.oracle.render(source, variables), self.ours.render(source, variables)
+    def check(self, source, variables, what="", expected=None):
+        expected, got = expected or self.oracle.render(source, variables), self.ours.render(source, variables)
         self.cases += 1
         self.failing += not expected[0]
         same = expected == got if expected[0] else not got[0]
