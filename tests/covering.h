@@ -18,6 +18,7 @@ typedef struct es_covering {
     int strength;                    /**< 2: pairs, 3: triples */
     /** Whether the values go together; −1 is one not chosen yet, and forbids nothing. What is allowed can be completed. */
     bool (*allowed)(const int *value);
+    bool (*dear)(const int *value);  /**< or NULL: values that take long, used where they add more than others only */
     /* made by es_covering_open() */
     unsigned char *open;             /**< tuples that no row has yet */
     int64_t left, sets;
@@ -115,7 +116,7 @@ static inline void es_cover_start(es_covering *c, int *value)
     es_cover_unpack(c, s, t - c->base[s], value);
 }
 
-/* The value that adds most, ties by draw. */
+/* The value that adds most, of those the ones that are not dear, of those by draw. */
 static inline void es_cover_fill(es_covering *c, int axis, int *value)
 {
     int64_t best = -1;
@@ -123,7 +124,7 @@ static inline void es_cover_fill(es_covering *c, int axis, int *value)
     for (int v = 0; v < c->values[axis]; v++) {
         value[axis] = v;
         if (!c->allowed(value)) continue;
-        const int64_t gain = es_cover_gain(c, value, false);
+        const int64_t gain = 2 * es_cover_gain(c, value, false) + !(c->dear && c->dear(value));
         ties = gain == best ? ties + 1 : 1;
         if (gain > best || (gain == best && es_cover_draw(c, ties) == 0)) chosen = v;
         if (gain > best) best = gain;

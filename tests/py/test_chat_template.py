@@ -133,8 +133,12 @@ def conversations():
     yield "no think", [system, user("/no_think hi"), assistant("x"), user("/think go")]
 
 
+SETS = 12
+
+
 def variable_sets():
-    """Every kind of switch at least with every conversation; all combinations would be too many."""
+    """Every kind of switch at least with every conversation; all combinations would be too many. Every second one of these, the odd
+    and the even ones in turn from conversation to conversation and from template to template; with --long all."""
     for prompt, tools, thinking in itertools.product([True, False], [None, TOOLS], [None, True, False]):
         variables = {"add_generation_prompt": prompt, "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
         if tools:
@@ -167,10 +171,12 @@ def main():
         sys.exit(77)
     compare = Comparison()
     rendered = {}
-    for name, source in sorted(sources.items()):
+    for number, (name, source) in enumerate(sorted(sources.items())):
         before = compare.different
         good = 0
-        for (what, messages), variables in itertools.product(conversations(), variable_sets()):
+        for at, ((what, messages), variables) in enumerate(itertools.product(conversations(), variable_sets())):
+            if (at // SETS + at % SETS + number) % 2 and not os.environ.get("ES_LONG"):
+                continue
             expected, _ = compare.check(source, {**variables, "messages": messages}, f"{name}, {what}:")
             good += expected[0]
         rendered[name] = good
