@@ -36,7 +36,10 @@ struct es_pool {
         es_pool *pool;
         int index;
         pthread_t thread;
-    } *worker;
+        uint32_t takes; /* operations that it came to with es_pool_take(); its own */
+        /* Units of its share that are taken: in this operation, and (being cleared) in the next, by turns. */
+        _Alignas(CACHE_LINE) _Atomic int64_t taken[2];
+    } * worker;
 };
 
 static void pause_briefly(void)
@@ -55,8 +58,7 @@ static void gate_wait(gate *g, uint32_t seen, int looks)
         pause_briefly();
     }
     atomic_fetch_add(&g->sleepers, 1);
-    while (atomic_load(&g->generation) == seen)
-        syscall(SYS_futex, &g->generation, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    while (atomic_load(&g->generation) == seen) syscall(SYS_futex, &g->generation, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     atomic_fetch_sub(&g->sleepers, 1);
 }
 
@@ -88,6 +90,31 @@ void es_pool_meet(es_pool *pool)
     } else {
         gate_wait(&pool->met, seen, pool->looks);
     }
+}
+
+es_take es_pool_take(es_pool *pool, int64_t units, int64_t pieces, int worker)
+{
+    struct worker *me = &pool->worker[worker];
+    const int turn = (int)(me->takes++ % 2);
+    const int64_t grain = units / (pool->workers * pieces);
+    /* Nobody looks at the other counter between the meeting before this operation and the one behind it. */
+    atomic_store_explicit(&me->taken[!turn], 0, memory_order_relaxed);
+    return (es_take){pool, es_share_plan(units, 1, pool->workers), grain > 0 ? grain : 1, turn, worker, 0};
+}
+
+bool es_take_next(es_take *take, es_range *piece)
+{
+    const int workers = take->pool->workers;
+    for (; take->visited < workers; take->visited++, take->from = (take->from + 1) % workers) {
+        const es_range share = es_share_range(&take->plan, take->from);
+        _Atomic int64_t *taken = &take->pool->worker[take->from].taken[take->turn];
+        if (share.begin + atomic_load_explicit(taken, memory_order_relaxed) >= share.end) continue;
+        piece->begin = share.begin + atomic_fetch_add_explicit(taken, take->grain, memory_order_relaxed);
+        if (piece->begin >= share.end) continue;
+        piece->end = share.end - piece->begin < take->grain ? share.end : piece->begin + take->grain;
+        return true;
+    }
+    return false;
 }
 
 static void *worker_main(void *argument)
@@ -137,7 +164,8 @@ es_status es_pool_open(int workers, es_pool **out)
     es_pool *pool = aligned_alloc(CACHE_LINE, (sizeof *pool + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     if (!pool) return es_fail(ES_NO_MEMORY, "no memory for a pool of %d workers", count);
     memset(pool, 0, sizeof *pool);
-    pool->worker = calloc((size_t)count, sizeof *pool->worker);
+    pool->worker = aligned_alloc(CACHE_LINE, (size_t)count * sizeof *pool->worker);
+    if (pool->worker) memset(pool->worker, 0, (size_t)count * sizeof *pool->worker);
     if (!pool->worker) {
         free(pool);
         return es_fail(ES_NO_MEMORY, "no memory for a pool of %d workers", count);
@@ -149,7 +177,8 @@ es_status es_pool_open(int workers, es_pool **out)
     pool->workers = count;
     for (int i = 1; i < count; i++) {
         struct worker *w = &pool->worker[i];
-        *w = (struct worker){.pool = pool, .index = i};
+        w->pool = pool;
+        w->index = i;
         const int code = pthread_create(&w->thread, NULL, worker_main, w);
         if (code != 0) {
             pool->workers = i;

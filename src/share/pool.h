@@ -10,6 +10,7 @@
 #define ES_SHARE_POOL_H
 
 #include "base/error.h"
+#include "evenshare/share.h"
 
 typedef struct es_pool es_pool;
 typedef void (*es_job_fn)(void *argument, int worker);
@@ -30,6 +31,25 @@ int es_pool_workers(const es_pool *pool);
 void es_pool_run(es_pool *pool, es_job_fn job, void *argument);
 /** The barrier, called by every worker of the running job or by none. */
 void es_pool_meet(es_pool *pool);
+/** The units of one operation as a worker of the running job takes them: pieces of its even share, then of what the others
+ *  have left. Cores are not equally fast (other guests, other programs, siblings), and whoever is late keeps everybody
+ * waiting. Who computes a unit must not change it.
+ *
+ *      es_take take = es_pool_take(pool, units, 32, worker);
+ *      for (es_range piece; es_take_next(&take, &piece);) ...
+ */
+typedef struct es_take {
+    es_pool *pool;
+    es_share plan;
+    int64_t grain;           /**< units of a piece */
+    int turn, from, visited; /**< which of the shares' two counters; whose share; how many were found empty */
+} es_take;
+#define ES_TAKE_SINGLY INT32_MAX /**< as `pieces`: one unit at a time */
+/** Called by every worker for the same operations in the same order; all meet between two of them. `units` ≥ 0; a share is cut
+ *  into `pieces` ≥ 1, of one unit at least. */
+es_take es_pool_take(es_pool *pool, int64_t units, int64_t pieces, int worker);
+/** The next units for this worker; false when there are none left to begin. */
+bool es_take_next(es_take *take, es_range *piece);
 /** Barriers passed since the pool was opened, for `bench`. */
 uint64_t es_pool_meetings(const es_pool *pool);
 

@@ -1,4 +1,5 @@
 /* The even-share plan covers every item exactly once, and the pool runs every worker exactly once. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -32,7 +33,8 @@ static void check_plan(int64_t items, int64_t tile, int64_t workers)
 static void shares_are_even_and_cover_everything(void **state)
 {
     (void)state;
-    const int64_t sizes[] = {-1, 0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 1000, 100000, (1ll << 31) + 5, (1ll << 32) + 7, INT64_MAX};
+    const int64_t sizes[] = {-1,       0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 1000, 100000, (1ll << 31) + 5, (1ll << 32) + 7,
+                             INT64_MAX};
     const int64_t tiles[] = {-1, 0, 1, 2, 3, 16, 512, 1ll << 40};
     const int64_t counts[] = {-1, 0, 1, 2, 3, 7, 16, 132};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -98,6 +100,51 @@ static void workers_meet_at_barriers(void **state)
     }
 }
 
+/* Operations of all sizes; the last worker dawdles, so that others take what is left of its share. */
+enum { OPERATIONS = 300, MOST_UNITS = 150 };
+
+typedef struct taken {
+    es_pool *pool;
+    _Atomic int times[OPERATIONS][MOST_UNITS];
+    _Atomic int64_t beyond, dawdled, units; /* outside of the range; what the last worker took; what there was */
+} taken;
+
+static void take_job(void *argument, int worker)
+{
+    taken *t = argument;
+    const int workers = es_pool_workers(t->pool);
+    for (int op = 0; op < OPERATIONS; op++) {
+        const int64_t units = op % MOST_UNITS;
+        es_take take = es_pool_take(t->pool, units, op % 3 ? op % 7 + 1 : ES_TAKE_SINGLY, worker);
+        for (es_range piece; es_take_next(&take, &piece);) {
+            if (piece.begin < 0 || piece.end > units || piece.begin >= piece.end) atomic_fetch_add(&t->beyond, 1);
+            for (int64_t u = piece.begin; u < piece.end && u < MOST_UNITS; u++) atomic_fetch_add(&t->times[op][u], 1);
+            if (worker == workers - 1) {
+                atomic_fetch_add(&t->dawdled, piece.end - piece.begin);
+                for (int i = 0; i < 50; i++) sched_yield();
+            }
+        }
+        if (worker == 0) atomic_fetch_add(&t->units, units);
+        es_pool_meet(t->pool);
+    }
+}
+
+static void every_unit_is_taken_once(void **state)
+{
+    (void)state;
+    static taken t;
+    for (int workers = 1; workers <= 7; workers++) {
+        memset(&t, 0, sizeof t);
+        assert_int_equal(es_pool_open(workers, &t.pool), ES_OK);
+        es_pool_run(t.pool, take_job, &t);
+        for (int op = 0; op < OPERATIONS; op++)
+            for (int u = 0; u < MOST_UNITS; u++) assert_int_equal(t.times[op][u], u < op % MOST_UNITS);
+        assert_int_equal(t.beyond, 0);
+        print_message("%d workers: the slowest took %.1f %%\n", workers, 100.0 * (double)t.dawdled / (double)t.units);
+        es_pool_close(t.pool);
+    }
+}
+
 static void nonsense_pools_are_refused(void **state)
 {
     (void)state;
@@ -113,6 +160,7 @@ int main(void)
         cmocka_unit_test(the_worked_figures_come_out),
         cmocka_unit_test(strips_cover_every_tile_once),
         cmocka_unit_test(workers_meet_at_barriers),
+        cmocka_unit_test(every_unit_is_taken_once),
         cmocka_unit_test(nonsense_pools_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

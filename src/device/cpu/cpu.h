@@ -1,8 +1,9 @@
 /* cpu.h: the inside of the CPU device: its workers, its workspaces, and the functions that run operations on a share.
  *
- * A step is one job for the pool: every worker walks the program, does its even share of each operation's units, and meets
- * the others before the next. A unit is bounded: some weight rows times the step's rows, one head of one row, one partition
- * of one query tile. Which worker does a unit never changes what the unit computes. */
+ * A step is one job for the pool: every worker walks the program, does its even share of each operation's units (of products
+ * and recurrences also what slower ones have not begun), and meets the others before the next. A unit is bounded: some weight
+ * rows times the step's rows, one head of one row, one partition of one query tile. Which worker does a unit never changes
+ * what the unit computes. */
 #ifndef ES_CPU_CPU_H
 #define ES_CPU_CPU_H
 

@@ -11,8 +11,7 @@ static int64_t channels_of(const es_delta_shape *s)
 }
 
 /* The input of channel group `c` at row `row` of the span: earlier rows come from the state, or count as zero. */
-static const float *conv_input(const es_op_delta_prepare *op, const es_span *span, int32_t row, int64_t c,
-                               const float *zeros)
+static const float *conv_input(const es_op_delta_prepare *op, const es_span *span, int32_t row, int64_t c, const float *zeros)
 {
     const int64_t channels = channels_of(&op->shape);
     if (row >= 0) return es_cpu_floats(op->x) + (span->first_row + row) * channels + c;
@@ -42,10 +41,10 @@ static void convolve_head(es_cpu *cpu, const es_op_delta_prepare *op, const es_s
     for (int32_t t = 0; t < span->rows; t++) {
         float *out = es_cpu_floats(op->out) + (span->first_row + t) * channels + c;
         /* Rows lie kilobytes apart: no prefetcher of the machine foresees the next page. */
-        if (t + FETCH_ROWS < span->rows) fetch_row(conv_input(op, span, t + FETCH_ROWS, c, zeros), out + FETCH_ROWS * channels, n);
+        if (t + FETCH_ROWS < span->rows)
+            fetch_row(conv_input(op, span, t + FETCH_ROWS, c, zeros), out + FETCH_ROWS * channels, n);
         cpu->kernels.conv_silu(conv_input(op, span, t - 3, c, zeros), conv_input(op, span, t - 2, c, zeros),
-                               conv_input(op, span, t - 1, c, zeros), conv_input(op, span, t, c, zeros), w,
-                               channels, out, n);
+                               conv_input(op, span, t - 1, c, zeros), conv_input(op, span, t, c, zeros), w, channels, out, n);
         if (unit) cpu->kernels.unit_length(out, out, n, 1e-6f, scale);
     }
     /* Oldest first: a state row that is still needed moves down before it is overwritten. */
@@ -99,8 +98,8 @@ static void scan_tile(es_cpu *cpu, const es_op_delta_scan *op, const es_span *sp
     const int32_t key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
     const float *x = es_cpu_floats(op->x) + row * channels;
     const es_delta_tile tile = {
-        .state = es_cpu_floats(op->state) +
-                 (((int64_t)span->slot * s->value_heads + head) * s->key_dim) * s->value_dim + column,
+        .state =
+            es_cpu_floats(op->state) + (((int64_t)span->slot * s->value_heads + head) * s->key_dim) * s->value_dim + column,
         .state_stride = s->value_dim,
         .fresh = span->start == 0,
         .key_dim = s->key_dim,
@@ -135,23 +134,31 @@ bool es_cpu_delta_joins(const es_cpu *cpu, const es_delta_shape *shape)
     return heads % workers == 0 || heads >= 8 * workers;
 }
 
+/* A tile of one head of one span; behind a head's last tile, its norms. */
+static void scan_unit(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delta_finish *finish, int64_t unit)
+{
+    const es_delta_shape *s = &op->shape;
+    const int64_t tiles = (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS;
+    const es_span *span = &cpu->batch->span[unit / (s->value_heads * tiles)];
+    const int32_t head = (int32_t)(unit / tiles % s->value_heads);
+    scan_tile(cpu, op, span, head, (int32_t)(unit % tiles) * ES_DELTA_COLUMNS);
+    for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < span->rows; r++) {
+        const int64_t row = span->first_row + r, ahead = ((row + FETCH_ROWS) * s->value_heads + head) * s->value_dim;
+        if (r + FETCH_ROWS < span->rows)
+            fetch_row(es_cpu_floats(finish->z) + ahead, es_cpu_floats(finish->out) + ahead, s->value_dim);
+        finish_unit(cpu, finish, row * s->value_heads + head);
+    }
+}
+
 void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delta_finish *finish, int worker)
 {
     const es_delta_shape *s = &op->shape;
     const es_batch *batch = cpu->batch;
     const int64_t tiles = (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS, together = finish ? tiles : 1;
-    const es_range share = es_cpu_share(cpu, batch->spans * s->value_heads * tiles / together, worker);
-    for (int64_t unit = share.begin * together; unit < share.end * together; unit++) {
-        const es_span *span = &batch->span[unit / (s->value_heads * tiles)];
-        const int32_t head = (int32_t)(unit / tiles % s->value_heads);
-        scan_tile(cpu, op, span, head, (int32_t)(unit % tiles) * ES_DELTA_COLUMNS);
-        for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < span->rows; r++) {
-            const int64_t row = span->first_row + r, ahead = ((row + FETCH_ROWS) * s->value_heads + head) * s->value_dim;
-            if (r + FETCH_ROWS < span->rows)
-                fetch_row(es_cpu_floats(finish->z) + ahead, es_cpu_floats(finish->out) + ahead, s->value_dim);
-            finish_unit(cpu, finish, row * s->value_heads + head);
-        }
-    }
+    const int64_t units = batch->spans * s->value_heads * tiles / together;
+    es_take take = es_pool_take(cpu->pool, units, ES_TAKE_SINGLY, worker);
+    for (es_range piece; es_take_next(&take, &piece);)
+        for (int64_t unit = piece.begin * together; unit < piece.end * together; unit++) scan_unit(cpu, op, finish, unit);
 }
 
 void es_cpu_delta_finish(es_cpu *cpu, const es_op_delta_finish *op, int worker)

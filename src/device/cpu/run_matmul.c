@@ -9,16 +9,17 @@
  *   mode bf16dp  the same, in its own order of sums (product.h)
  *   mode int8  F32 weights as in f32; F16 and BF16 as bfloat16; quantised ones as integers (product.h)
  *
- * For all but f32 the tokens are first encoded into panels or rows: by every worker for itself while they are few (cheaper than
- * meeting), by all together when they are many. */
+ * For all but f32 the tokens are first encoded into panels or rows: by every worker for itself while they are few (cheaper
+ * than meeting), by all together when they are many. */
 #include "device/cpu/cpu.h"
 
 #include "base/half.h"
 
 enum { FORM_F32 = 1, FORM_BF16 = 2, FORM_INT8 = 4, FORM_BF16DP = 8 };
 enum { EVERY_GROUP = INT32_MAX / ES_PANEL_TOKENS };
-enum { STORE_AHEAD = 16 };               /* tokens */
-enum { MOST_ONE_TOKEN_ROW = 1 << 26 };   /* bytes: places in sixteen rows fit 32 bits */
+enum { STORE_AHEAD = 16 };             /* tokens */
+enum { PIECES = 32 };                  /* of a worker's share */
+enum { MOST_ONE_TOKEN_ROW = 1 << 26 }; /* bytes: places in sixteen rows fit 32 bits */
 
 static unsigned form_of(const es_cpu *cpu, es_dtype type)
 {
@@ -115,7 +116,9 @@ static void product_f32(es_cpu *cpu, const es_cpu_block *block, int worker)
     es_cpu_worker *me = &cpu->worker[worker];
     const es_cpu_input *in = &me->input;
     for (int32_t t = 0; t < in->tokens; t += ES_DOT_TOKENS) {
-        es_dot_tile tile = {.x = in->x + t, .rows = block->count, .lanes = me->sums,
+        es_dot_tile tile = {.x = in->x + t,
+                            .rows = block->count,
+                            .lanes = me->sums,
                             .tokens = in->tokens - t < ES_DOT_TOKENS ? in->tokens - t : ES_DOT_TOKENS};
         for (int64_t from = 0; from < block->columns; from += ES_DOT_COLUMNS) {
             tile.columns = (int32_t)(block->columns - from < ES_DOT_COLUMNS ? block->columns - from : ES_DOT_COLUMNS);
@@ -152,8 +155,10 @@ static void product_bf16(es_cpu *cpu, const es_cpu_block *block, int worker)
         rows.w = w;
         rows.stride = padded;
     }
-    if (cpu->options.numeric == ES_NUMERIC_BF16DP) cpu->kernels.product_bf16dp(&rows, &me->input.dp, me->product);
-    else cpu->kernels.products.bf16(&rows, me->input.bf16, me->input.panels, me->product);
+    if (cpu->options.numeric == ES_NUMERIC_BF16DP)
+        cpu->kernels.product_bf16dp(&rows, &me->input.dp, me->product);
+    else
+        cpu->kernels.products.bf16(&rows, me->input.bf16, me->input.panels, me->product);
 }
 
 static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
@@ -219,8 +224,8 @@ static int64_t blocks_of(const es_matmul_part *part)
     return (part->weight.rows + ES_DOT_ROWS - 1) / ES_DOT_ROWS;
 }
 
-/* A few rows, each normed by every worker for itself: cheaper than meeting. Others may read the norm's output later: each row of
- * it is written by one worker, and the other workers keep theirs apart. */
+/* A few rows, each normed by every worker for itself: cheaper than meeting. Others may read the norm's output later: each row
+ * of it is written by one worker, and the other workers keep theirs apart. */
 static void norm_own(es_cpu *cpu, const es_op_rmsnorm *norm, int32_t tokens, int worker)
 {
     es_cpu_worker *me = &cpu->worker[worker];
@@ -259,29 +264,38 @@ static void prepare_input(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsno
     es_pool_meet(cpu->pool);
 }
 
-void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, int worker)
+/* Units [from, to) of the operation's: blocks of sixteen rows, counted through its parts. */
+static void run_units(es_cpu *cpu, const es_op_matmul *op, es_range units, int32_t tokens, int worker)
 {
-    const int32_t tokens = op->outputs_only ? cpu->batch->outputs : cpu->batch->rows;
-    if (tokens == 0) return;
-    prepare_input(cpu, op, norm, tokens, worker); /* before anyone may leave: workers meet in it */
-    int64_t units = 0, first = 0;
-    for (int32_t p = 0; p < op->parts; p++) units += blocks_of(&op->part[p]);
-    const es_range share = es_cpu_share(cpu, units, worker);
+    int64_t first = 0;
     for (int32_t p = 0; p < op->parts; p++) {
         const es_matmul_part *part = &op->part[p];
         const es_weight *w = &part->weight;
         const int64_t end = first + blocks_of(part);
-        const int64_t from = share.begin > first ? share.begin : first, to = share.end < end ? share.end : end;
+        const int64_t from = units.begin > first ? units.begin : first, to = units.end < end ? units.end : end;
         for (int64_t unit = from; unit < to; unit++) {
             const int64_t row = (unit - first) * ES_DOT_ROWS;
             const int32_t count = w->rows - row < ES_DOT_ROWS ? (int32_t)(w->rows - row) : ES_DOT_ROWS;
             const es_cpu_block block = {
                 .data = w->at.buffer->data + w->at.offset + (size_t)row * es_dtype_bytes(w->type, w->cols),
-                .type = w->type, .columns = w->cols, .count = count,
+                .type = w->type,
+                .columns = w->cols,
+                .count = count,
             };
             es_cpu_product_block(cpu, &block, worker);
             store_block(cpu, part, row, count, tokens, worker);
         }
         first = end;
     }
+}
+
+void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, int worker)
+{
+    const int32_t tokens = op->outputs_only ? cpu->batch->outputs : cpu->batch->rows;
+    if (tokens == 0) return;
+    prepare_input(cpu, op, norm, tokens, worker); /* before anyone may leave: workers meet in it */
+    int64_t units = 0;
+    for (int32_t p = 0; p < op->parts; p++) units += blocks_of(&op->part[p]);
+    es_take take = es_pool_take(cpu->pool, units, PIECES, worker);
+    for (es_range piece; es_take_next(&take, &piece);) run_units(cpu, op, piece, tokens, worker);
 }

@@ -5,6 +5,8 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/math.h"
 
+enum { PIECES = 8 }; /* of a worker's share: for each, its experts' tokens are encoded */
+
 /* Softmax over all experts, then the `used` likeliest, ties to the lowest number. */
 static void route_row(const es_op_moe_route *op, int64_t row)
 {
@@ -101,18 +103,21 @@ static void expert_blocks(es_cpu *cpu, const es_op_moe_product *op, int32_t expe
 void es_cpu_moe_product(es_cpu *cpu, const es_op_moe_product *op, int worker)
 {
     const int32_t *start = (const int32_t *)(const void *)es_cpu_floats(op->starts);
-    int64_t blocks[2] = {0, 0}, units = 0, unit = 0;
+    int64_t blocks[2] = {0, 0}, units = 0;
     for (int32_t p = 0; p < op->parts; p++) blocks[p] = (op->part[p].weight.rows + ES_DOT_ROWS - 1) / ES_DOT_ROWS;
     const int64_t per_expert = blocks[0] + blocks[1];
     for (int32_t e = 0; e < op->experts; e++)
         if (start[e + 1] > start[e]) units += per_expert;
-    const es_range share = es_cpu_share(cpu, units, worker);
-    for (int32_t e = 0; e < op->experts && unit < share.end; e++) {
-        if (start[e + 1] == start[e]) continue;
-        const int64_t from = share.begin > unit ? share.begin - unit : 0;
-        const int64_t to = share.end - unit < per_expert ? share.end - unit : per_expert;
-        if (from < to) expert_blocks(cpu, op, e, from, to, blocks[0], worker);
-        unit += per_expert;
+    es_take take = es_pool_take(cpu->pool, units, PIECES, worker);
+    for (es_range piece; es_take_next(&take, &piece);) {
+        int64_t unit = 0;
+        for (int32_t e = 0; e < op->experts && unit < piece.end; e++) {
+            if (start[e + 1] == start[e]) continue;
+            const int64_t from = piece.begin > unit ? piece.begin - unit : 0;
+            const int64_t to = piece.end - unit < per_expert ? piece.end - unit : per_expert;
+            if (from < to) expert_blocks(cpu, op, e, from, to, blocks[0], worker);
+            unit += per_expert;
+        }
     }
 }
 
