@@ -13,6 +13,10 @@
 
 #define ANSWER 12
 #define MOST 700
+#define TURN    (ES_ORACLE_SANITIZED ? 100 : 300)
+#define RETRIED (ES_ORACLE_SANITIZED ? 200 : MOST)
+#define CONTEXT (ES_ORACLE_SANITIZED ? 160 : 320)
+#define ROUNDS  (ES_ORACLE_SANITIZED ? 8 : 24)
 
 typedef struct reply {
     int32_t tokens[ANSWER];
@@ -65,26 +69,26 @@ static void converse(const char *family, int page)
     int32_t ids[MOST];
     memcpy(ids, source.ids, sizeof ids);
 
-    const reply first = ask(warm, ids, 300), truth = ask(cold, ids, 300);
+    const reply first = ask(warm, ids, TURN), truth = ask(cold, ids, TURN);
     assert_same(&first, &truth);
     assert_int_equal(first.cached, 0);
     assert_int_equal(truth.cached, 0);
-    const reply again = ask(warm, ids, 300);
+    const reply again = ask(warm, ids, TURN);
     assert_same(&again, &truth);
     /* A classic model goes on at the last full page (or at a tail that was kept): here that loses less than a page. */
-    assert_true(again.cached <= 299 && again.cached > (es_model_get_info(model)->state_bytes ? 298 : 299 - page));
+    assert_true(again.cached < TURN && again.cached > (es_model_get_info(model)->state_bytes ? TURN - 2 : TURN - 1 - page));
 
     /* The next turn: the answer, then more. Everything but the answer's last token was computed. */
-    memcpy(ids + 300, first.tokens, sizeof first.tokens);
-    const reply next = ask(warm, ids, 400), next_truth = ask(cold, ids, 400);
+    memcpy(ids + TURN, first.tokens, sizeof first.tokens);
+    const reply next = ask(warm, ids, TURN + 100), next_truth = ask(cold, ids, TURN + 100);
     assert_same(&next, &next_truth);
-    assert_int_equal(next.cached, 300 + ANSWER - 1);
+    assert_int_equal(next.cached, TURN + ANSWER - 1);
 
     /* An edit: what came before it is still there, as far as a state was kept. */
-    ids[350] = (ids[350] + 1) % 512;
-    const reply edited = ask(warm, ids, 400), edited_truth = ask(cold, ids, 400);
+    ids[TURN + 50] = (ids[TURN + 50] + 1) % 512;
+    const reply edited = ask(warm, ids, TURN + 100), edited_truth = ask(cold, ids, TURN + 100);
     assert_same(&edited, &edited_truth);
-    assert_true(edited.cached >= 300 + ANSWER - 1 && edited.cached <= 350);
+    assert_true(edited.cached >= TURN + ANSWER - 1 && edited.cached <= TURN + 50);
 
     const es_engine_stats stats = es_engine_get_stats(warm);
     assert_int_equal(stats.cached_tokens, again.cached + next.cached + edited.cached);
@@ -98,12 +102,13 @@ static void a_hit_gives_the_same_bits_as_a_miss(void **state)
 {
     (void)state;
     converse("qwen3_5_moe", 64);
-    converse("qwen3_5", 16);
     converse("qwen3", 16);
+    if (ES_ORACLE_SANITIZED) return;
+    converse("qwen3_5", 16);
     converse("llama", 128);
 }
 
-/* Who gives up once 300 tokens of the prompt are done. */
+/* Who gives up once a turn of the prompt is done. */
 typedef struct impatient {
     reply reply;
     es_engine *engine;
@@ -113,7 +118,7 @@ static void on_progress(void *user, const es_event *event)
 {
     impatient *i = user;
     on_event(&i->reply, event);
-    if (event->kind == ES_EVENT_PROGRESS && event->prompt_done >= 300) es_engine_cancel(i->engine, event->request);
+    if (event->kind == ES_EVENT_PROGRESS && event->prompt_done >= TURN) es_engine_cancel(i->engine, event->request);
 }
 
 /* A client that gave up and comes back: the prompt goes on where it was. */
@@ -128,12 +133,12 @@ static void a_retry_goes_on_where_the_prompt_was(void **state)
         es_engine *cold = es_oracle_engine(model, (es_engine_options){.threads = 2, .parallel = 1, .no_cache = true});
         const es_oracle_case source = es_oracle_get(set, 4096);
         impatient gone = {.engine = engine};
-        const es_request request = {.prompt = source.ids, .prompt_count = MOST, .max_tokens = ANSWER, .ignore_eos = true, .progress = true,
+        const es_request request = {.prompt = source.ids, .prompt_count = RETRIED, .max_tokens = ANSWER, .ignore_eos = true, .progress = true,
                                     .sampling = es_sampling_defaults(), .on_event = on_progress, .user = &gone};
         es_engine_wait(engine, es_oracle_submit(engine, &request));
         assert_int_equal(gone.reply.finish, ES_FINISH_CANCELLED);
-        const reply back = ask(engine, source.ids, MOST), truth = ask(cold, source.ids, MOST);
-        assert_true(back.cached >= 300 && back.cached < MOST);
+        const reply back = ask(engine, source.ids, RETRIED), truth = ask(cold, source.ids, RETRIED);
+        assert_true(back.cached >= TURN && back.cached < RETRIED);
         assert_same(&back, &truth);
         es_engine_close(engine);
         es_engine_close(cold);
@@ -148,11 +153,11 @@ static void more_than_fits_is_forgotten_not_wrong(void **state)
     (void)state;
     es_model *model = es_oracle_model("qwen3_5");
     es_tensor_set *set = es_oracle_open("qwen3_5", "reference");
-    es_engine *small = es_oracle_engine(model, (es_engine_options){.threads = 1, .parallel = 2, .context = 320, .page = 16, .cache = 2u << 20});
-    es_engine *cold = es_oracle_engine(model, (es_engine_options){.threads = 1, .parallel = 1, .context = 320, .no_cache = true});
+    es_engine *small = es_oracle_engine(model, (es_engine_options){.threads = 1, .parallel = 2, .context = CONTEXT, .page = 16, .cache = 2u << 20});
+    es_engine *cold = es_oracle_engine(model, (es_engine_options){.threads = 1, .parallel = 1, .context = CONTEXT, .no_cache = true});
     const es_oracle_case source = es_oracle_get(set, 4096);
-    for (int round = 0; round < 24; round++) {
-        const int64_t length = 40 + round * 11 % 260;
+    for (int round = 0; round < ROUNDS; round++) {
+        const int64_t length = 40 + round * 11 % (CONTEXT - 60);
         const reply r = ask(small, source.ids + round * 13 % 5 * 300, length), truth = ask(cold, source.ids + round * 13 % 5 * 300, length);
         assert_same(&r, &truth);
     }

@@ -1,13 +1,11 @@
 /* More answers than the pages can hold: sequences are moved out and come back, and not a bit of any answer changes. */
 #include "evenshare/engine.h"
 
+#include <unistd.h>
+
 #include "oracle.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CONTEXT 192
-#else
-#define CONTEXT 400
-#endif
+#define CONTEXT   (ES_ORACLE_SANITIZED ? 192 : 400)
 #define PROMPT    90
 #define SEQUENCES 4
 #define PAGES     (CONTEXT / 16 + 9)
@@ -81,9 +79,10 @@ static void same_bits(const char *family, bool no_cache, int64_t reserve)
 static void a_sequence_moved_out_comes_back_the_same(void **state)
 {
     (void)state;
-    same_bits("qwen3_5", false, 8);
     same_bits("qwen3_5_moe", true, 1);
     same_bits("llama", false, 40);
+    if (ES_ORACLE_SANITIZED) return;
+    same_bits("qwen3_5", false, 8);
     same_bits("qwen3", true, 8);
 }
 
@@ -124,12 +123,11 @@ static void cancelled_while_moved_out(void **state)
     const int32_t *ids = es_oracle_get(set, 4096).ids;
     es_engine *engine = es_oracle_engine(
         model, (es_engine_options){.threads = 1, .parallel = 3, .page = 16, .pages = PAGES, .context = CONTEXT, .reserve = 8});
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < (ES_ORACLE_SANITIZED ? 2 : 4); round++) {
         uint64_t id[SEQUENCES];
         const uint64_t before = es_engine_get_stats(engine).preemptions;
         for (int i = 0; i < SEQUENCES; i++) id[i] = ask(engine, ids + 97 * i, PROMPT + 5 * i, NULL, &got[i]);
-        while (es_engine_get_stats(engine).preemptions == before) {
-        }
+        while (es_engine_get_stats(engine).preemptions == before) usleep(200); /* leaves the core to the engine */
         for (int i = 0; i < SEQUENCES; i++) es_engine_cancel(engine, id[(i + round) % SEQUENCES]);
         for (int i = 0; i < SEQUENCES; i++) es_engine_wait(engine, id[i]);
         for (int i = 0; i < SEQUENCES; i++) assert_int_equal(got[i].answer.done + got[i].answer.errors, 1);
