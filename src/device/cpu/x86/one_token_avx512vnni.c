@@ -2,15 +2,17 @@
  *
  * Decoding reads every weight once, so nothing may come between memory and the dot products: integers are unpacked in registers,
  * scales of sixteen rows are gathered into lanes, and the lines of the rows after these are fetched while these are multiplied.
- * The sums and their order are those of product.h. */
+ * K-quants are brought into the lanes as they are stored and unpacked there: half as much has to be turned as with bytes, and no
+ * sum crosses lanes. The sums and their order are those of product.h. */
 #include <immintrin.h>
 
 #include "base/half.h"
 #include "device/cpu/blocks.h"
 #include "device/cpu/product.h"
 #include "device/cpu/x86/fetch.h"
+#include "device/cpu/x86/turn_avx512.h"
 
-#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
 
 enum { SHORT_ROW = 1024 }; /* bytes */
 
@@ -35,17 +37,6 @@ INLINE __m512i four_bytes(const sixteen *s, size_t at)
     return _mm512_i32gather_epi32(s->index, s->rows + at, 1);
 }
 
-/* The lower or upper halves of sixteen words as floats. */
-INLINE __m512 low_halves(__m512i words)
-{
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
-}
-
-INLINE __m512 high_halves(__m512i words)
-{
-    return low_halves(_mm512_srli_epi32(words, 16));
-}
-
 /* Fetch bytes [from, to) of sixteen rows that come later. */
 INLINE void fetch_next(const sixteen *s, size_t from, size_t to)
 {
@@ -57,7 +48,7 @@ INLINE __m512i pair(__m256i lower, __m256i upper)
     return _mm512_inserti64x4(_mm512_castsi256_si512(lower), upper, 1);
 }
 
-/* 32 bytes of two rows. Register i of eight holds rows ROW(i) and ROW(i) + 4: what sums_of_halves() puts in order. */
+/* 32 bytes of two rows. Register i of eight holds rows ROW(i) and ROW(i) + 4: what sums_of() puts in order. */
 #define ROW(i) ((i) % 4 + (i) / 4 * 8)
 INLINE __m512i two_rows(const sixteen *s, int i, size_t at)
 {
@@ -65,23 +56,16 @@ INLINE __m512i two_rows(const sixteen *s, int i, size_t at)
     return pair(_mm256_loadu_si256((const __m256i *)lower), _mm256_loadu_si256((const __m256i *)(lower + 4 * s->row_bytes)));
 }
 
-/* Eight registers of 8 partial sums of two rows each become the sums of the first and of the last four, row by row. */
-INLINE void sums_of_halves(const __m512i z[8], __m512i *first, __m512i *last)
+/* Eight registers of 8 partial sums of two rows each become the sums of sixteen rows. */
+INLINE __m512 sums_of(const __m512i z[8])
 {
     __m512i p[4], q[2];
     for (int i = 0; i < 4; i++)
         p[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(z[2 * i], z[2 * i + 1]), _mm512_unpackhi_epi32(z[2 * i], z[2 * i + 1]));
     for (int i = 0; i < 2; i++)
         q[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(p[2 * i], p[2 * i + 1]), _mm512_unpackhi_epi64(p[2 * i], p[2 * i + 1]));
-    *first = _mm512_shuffle_i32x4(q[0], q[1], _MM_SHUFFLE(2, 0, 2, 0));
-    *last = _mm512_shuffle_i32x4(q[0], q[1], _MM_SHUFFLE(3, 1, 3, 1));
-}
-
-INLINE __m512 sums_of(const __m512i z[8])
-{
-    __m512i first, last;
-    sums_of_halves(z, &first, &last);
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(first, last));
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_shuffle_i32x4(q[0], q[1], _MM_SHUFFLE(2, 0, 2, 0)),
+                                               _mm512_shuffle_i32x4(q[0], q[1], _MM_SHUFFLE(3, 1, 3, 1))));
 }
 
 /* A block of 32 inputs, twice. */
@@ -114,7 +98,7 @@ static void one_q8_0(const void *rows, size_t row_bytes, int64_t columns, const 
         __m512i z[8];
         for (int i = 0; i < 8; i++)
             z[i] = _mm512_dpbusd_epi32(start, _mm512_xor_si512(two_rows(&s, i, at + 2), _mm512_set1_epi8((char)128)), x);
-        acc = add_sum(acc, low_halves(four_bytes(&s, at)), panel->scale[b], sums_of(z));
+        acc = add_sum(acc, es_low_halves(four_bytes(&s, at)), panel->scale[b], sums_of(z));
     }
     _mm512_storeu_ps(out, acc);
 }
@@ -156,8 +140,8 @@ INLINE void one_nibbles(const void *rows, size_t row_bytes, int64_t columns, con
             if (fifth) q = _mm512_or_si512(q, two_rows_of_fifths(&s, i, at + high));
             z[i] = _mm512_dpbusd_epi32(start, q, x);
         }
-        acc = add_sum(acc, low_halves(words), panel->scale[b], sums_of(z));
-        if (offsets) acc = add_sum(acc, high_halves(words), panel->scale[b], _mm512_set1_ps(panel->sum[b]));
+        acc = add_sum(acc, es_low_halves(words), panel->scale[b], sums_of(z));
+        if (offsets) acc = add_sum(acc, es_high_halves(words), panel->scale[b], _mm512_set1_ps(panel->sum[b]));
     }
     _mm512_storeu_ps(out, acc);
 }
@@ -172,43 +156,31 @@ ONE_NIBBLES(q4_1, true, false)
 ONE_NIBBLES(q5_0, false, true)
 ONE_NIBBLES(q5_1, true, true)
 
-/* Factors of a block of Q4_K or Q5_K, sixteen rows in the lanes. */
-typedef struct k_block {
-    __m512 d, m;
-    __m512i s[3]; /* the twelve bytes of scales and minima */
-} k_block;
-
-INLINE k_block k_block_of(const sixteen *s, size_t at)
+/* Inputs 4j to 4j + 3 of block b, in every lane. */
+INLINE __m512i four_inputs(const es_panel *panel, int64_t b, int j)
 {
-    const __m512i dm = four_bytes(s, at);
-    return (k_block){low_halves(dm), high_halves(dm), {four_bytes(s, at + 4), four_bytes(s, at + 8), four_bytes(s, at + 12)}};
+    return es_four_inputs((const int8_t *)panel->data + b * ES_PRODUCT_BLOCK + 4 * j);
 }
 
-INLINE __m512i bits_of(__m512i words, int shift, int mask)
+/* Sums of the two groups of 32 whose nibbles, and with `fifth` whose fifth bits, stand in the lanes. Upper nibbles stay where they
+ * are: sixteen times as much, until the sum is there. */
+INLINE void k_sums(const __m512i packed[8], const __m512i high[8], const int j, const bool fifth, const es_panel *panel, int64_t b,
+                   __m512i sum[2])
 {
-    return _mm512_and_si512(_mm512_srli_epi32(words, (unsigned)shift), _mm512_set1_epi32(mask));
-}
-
-INLINE __m512 k_scale(const k_block *k, int g)
-{
-    const __m512i n = g < 4 ? bits_of(k->s[0], 8 * g, 63)
-                            : _mm512_or_si512(bits_of(k->s[2], 8 * (g - 4), 15),
-                                              _mm512_slli_epi32(bits_of(k->s[0], 8 * (g - 4) + 6, 3), 4));
-    return _mm512_mul_ps(k->d, _mm512_cvtepi32_ps(n));
-}
-
-INLINE __m512 k_offset(const k_block *k, int g)
-{
-    const __m512i n = g < 4 ? bits_of(k->s[1], 8 * g, 63)
-                            : _mm512_or_si512(bits_of(k->s[2], 8 * (g - 4) + 4, 15),
-                                              _mm512_slli_epi32(bits_of(k->s[1], 8 * (g - 4) + 6, 3), 4));
-    return _mm512_xor_ps(_mm512_mul_ps(k->m, _mm512_cvtepi32_ps(n)), _mm512_set1_ps(-0.0f));
-}
-
-INLINE __m512 add_k_group(__m512 acc, const k_block *k, int g, const es_panel *panel, int64_t b, const __m512i z[8])
-{
-    acc = add_sum(acc, k_scale(k, g), panel->scale[b], sums_of(z));
-    return add_sum(acc, k_offset(k, g), panel->scale[b], _mm512_set1_ps(panel->sum[b]));
+    sum[0] = sum[1] = _mm512_setzero_si512();
+    UNROLL for (int w = 0; w < 8; w++)
+    {
+        __m512i q0 = packed[w], q1 = packed[w];
+        if (fifth) {
+            q0 = es_bits_of_bytes(es_join_nibbles(q0, es_k_fifth(high[w], j, 0)), 31);
+            q1 = es_bits_of_bytes(es_join_nibbles(_mm512_srli_epi16(q1, 4), es_k_fifth(high[w], j, 1)), 31);
+        } else {
+            q0 = es_bits_of_bytes(q0, 15), q1 = es_bits_of_bytes(q1, 0xF0);
+        }
+        sum[0] = _mm512_dpbusd_epi32(sum[0], q0, four_inputs(panel, b, w));
+        sum[1] = _mm512_dpbusd_epi32(sum[1], q1, four_inputs(panel, b + 1, w));
+    }
+    if (!fifth) sum[1] = _mm512_srai_epi32(sum[1], 4);
 }
 
 /* 32 bytes hold two groups of 32 in their nibbles; Q5_K has a bit more for each, 32 bytes before. */
@@ -216,32 +188,25 @@ INLINE void one_k(const void *rows, size_t row_bytes, int64_t columns, const es_
                   const size_t bytes)
 {
     const sixteen s = sixteen_rows(rows, row_bytes);
-    const __m512i low = _mm512_set1_epi8(15), bit = _mm512_set1_epi8(16);
+    const int64_t stride = (int64_t)row_bytes;
     __m512 acc = _mm512_setzero_ps();
     for (int64_t i = 0; i < columns / 256; i++) {
         const size_t at = (size_t)i * bytes;
-        const k_block k = k_block_of(&s, at);
-        for (int j = 0; j < 4; j++) {
+        const es_k_head k = es_k_head_of(s.rows + at, stride);
+        __m512i high[8];
+        if (fifth) es_turn_rows(s.rows + at + 16, stride, 8, high);
+        UNROLL for (int j = 0; j < 4; j++)
+        {
+            const int64_t b = i * 8 + 2 * j;
+            __m512i packed[8], sum[2];
             fetch_next(&s, 16 * at + (size_t)j * 4 * bytes, 16 * at + (size_t)(j + 1) * 4 * bytes);
-            const __m512i x0 = inputs(panel, i * 8 + 2 * j), x1 = inputs(panel, i * 8 + 2 * j + 1);
-            __m512i z0[8], z1[8];
-            for (int r = 0; r < 8; r++) {
-                const __m512i q = two_rows(&s, r, at + (fifth ? 48 : 16) + (size_t)(32 * j));
-                __m512i q0 = _mm512_and_si512(q, low), q1 = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
-                if (fifth) {
-                    const __m512i high = two_rows(&s, r, at + 16);
-                    const __m512i h0 = j < 2 ? _mm512_slli_epi16(high, (unsigned)(4 - 2 * j))
-                                             : _mm512_srli_epi16(high, (unsigned)(2 * j - 4));
-                    const __m512i h1 = j < 2 ? _mm512_slli_epi16(high, (unsigned)(3 - 2 * j))
-                                             : _mm512_srli_epi16(high, (unsigned)(2 * j - 3));
-                    q0 = _mm512_or_si512(q0, _mm512_and_si512(h0, bit));
-                    q1 = _mm512_or_si512(q1, _mm512_and_si512(h1, bit));
-                }
-                z0[r] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), q0, x0);
-                z1[r] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), q1, x1);
+            es_turn_rows(s.rows + at + (fifth ? 48 : 16) + 32 * j, stride, 8, packed);
+            k_sums(packed, high, j, fifth, panel, b, sum);
+            UNROLL for (int g = 0; g < 2; g++)
+            {
+                acc = add_sum(acc, es_k_scale(&k, 2 * j + g), panel->scale[b + g], _mm512_cvtepi32_ps(sum[g]));
+                acc = add_sum(acc, es_k_offset(&k, 2 * j + g), panel->scale[b + g], _mm512_set1_ps(panel->sum[b + g]));
             }
-            acc = add_k_group(acc, &k, 2 * j, panel, i * 8 + 2 * j, z0);
-            acc = add_k_group(acc, &k, 2 * j + 1, panel, i * 8 + 2 * j + 1, z1);
         }
     }
     _mm512_storeu_ps(out, acc);
@@ -257,45 +222,59 @@ static void one_q5_k(const void *rows, size_t row_bytes, int64_t columns, const 
     one_k(rows, row_bytes, columns, panel, out, true, sizeof(es_block_q5_k));
 }
 
-/* Byte n of sixteen words, signed, as floats. */
-INLINE __m512 signed_byte(__m512i words, int n)
+/* Integers lie around 32: what their sums start from, for the sixteen halves of the 8 blocks from b on. Half n of the 256 inputs is
+ * place n mod 4 of register n / 4, and has its start at [n mod 4][n / 4]. */
+INLINE void start_q6(const es_panel *panel, int64_t b, int32_t start[4][4])
 {
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, (unsigned)(24 - 8 * n)), 24));
+    const int8_t *x = (const int8_t *)panel->data + b * ES_PRODUCT_BLOCK;
+    __m512i z[4], p[2];
+    UNROLL for (int i = 0; i < 4; i++) z[i] =
+        _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(32), _mm512_loadu_si512(x + 64 * i));
+    UNROLL for (int i = 0; i < 2; i++) p[i] =
+        _mm512_add_epi32(_mm512_unpacklo_epi32(z[2 * i], z[2 * i + 1]), _mm512_unpackhi_epi32(z[2 * i], z[2 * i + 1]));
+    const __m512i sum = _mm512_add_epi32(_mm512_unpacklo_epi64(p[0], p[1]), _mm512_unpackhi_epi64(p[0], p[1]));
+    _mm512_storeu_si512(start, _mm512_sub_epi32(_mm512_setzero_si512(), sum));
 }
 
-/* 32 of a row's 256: four bits in `low`, two in `high`; the two halves of 16 have a scale each. */
-INLINE __m512 add_q6_part(__m512 acc, const sixteen *s, size_t at, int part, __m512 d, __m512i scales, const es_panel *panel,
-                          int64_t b)
+/* 32 of a row's 256, two halves of 16 with a scale each. */
+INLINE __m512 add_q6_part(__m512 acc, const __m512i low[8], const __m512i high[8], const int part, __m512 d, const __m512i scales[4],
+                          int32_t start[4][4], const es_panel *panel, int64_t b)
 {
-    const __m512i x = inputs(panel, b), start = less_zero(x, 32);
-    const unsigned low_shift = part % 4 / 2 * 4, high_shift = part % 4 * 2;
-    __m512i z[8], first, last;
-    for (int r = 0; r < 8; r++) {
-        const __m512i low = two_rows(s, r, at + (size_t)(part / 4 * 64 + part % 2 * 32));
-        const __m512i high = two_rows(s, r, at + 128 + (size_t)(part / 4 * 32));
-        const __m512i four = _mm512_and_si512(_mm512_srli_epi16(low, low_shift), _mm512_set1_epi8(15));
-        const __m512i moved = high_shift <= 4 ? _mm512_slli_epi16(high, 4 - high_shift) : _mm512_srli_epi16(high, high_shift - 4);
-        z[r] = _mm512_dpbusd_epi32(start, _mm512_or_si512(four, _mm512_and_si512(moved, _mm512_set1_epi8(48))), x);
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        const int n = 2 * part + half;
+        __m512i sum = _mm512_set1_epi32(start[n % 4][n / 4]);
+        UNROLL for (int w = 4 * half; w < 4 * half + 4; w++) sum =
+            _mm512_dpbusd_epi32(sum, es_q6_values(low[w], high[w], part % 4), four_inputs(panel, b, w));
+        acc = add_sum(acc, _mm512_mul_ps(d, es_signed_byte(scales[n / 4], n % 4)), panel->scale[b], _mm512_cvtepi32_ps(sum));
     }
-    sums_of_halves(z, &first, &last);
-    const int n = part % 2 * 2;
-    acc = add_sum(acc, _mm512_mul_ps(d, signed_byte(scales, n)), panel->scale[b], _mm512_cvtepi32_ps(first));
-    return add_sum(acc, _mm512_mul_ps(d, signed_byte(scales, n + 1)), panel->scale[b], _mm512_cvtepi32_ps(last));
+    return acc;
 }
 
 static void one_q6_k(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out)
 {
     const sixteen s = sixteen_rows(rows, row_bytes);
+    const int64_t stride = (int64_t)row_bytes;
     const size_t bytes = sizeof(es_block_q6_k);
     __m512 acc = _mm512_setzero_ps();
     for (int64_t i = 0; i < columns / 256; i++) {
         const size_t at = (size_t)i * bytes;
-        const __m512 d = high_halves(four_bytes(&s, at + 206)); /* the last word ends with the block */
-        for (int p = 0; p < 8; p += 2) {
-            fetch_next(&s, 16 * at + (size_t)p * 2 * bytes, 16 * at + (size_t)(p + 2) * 2 * bytes);
-            const __m512i scales = four_bytes(&s, at + 192 + (size_t)(2 * p));
-            acc = add_q6_part(acc, &s, at, p, d, scales, panel, i * 8 + p);
-            acc = add_q6_part(acc, &s, at, p + 1, d, scales, panel, i * 8 + p + 1);
+        int32_t start[4][4];
+        __m512i scales[4];
+        const __m512 d = es_high_halves(four_bytes(&s, at + 206)); /* the last word ends with the block */
+        es_turn_rows(s.rows + at + 192, stride, 4, scales);
+        start_q6(panel, i * 8, start);
+        UNROLL for (int k = 0; k < 2; k++) /* a half of 128: four parts */
+        {
+            __m512i low[2][8], high[8];
+            es_turn_rows(s.rows + at + 64 * k, stride, 8, low[0]);
+            es_turn_rows(s.rows + at + 64 * k + 32, stride, 8, low[1]);
+            es_turn_rows(s.rows + at + 128 + 32 * k, stride, 8, high);
+            UNROLL for (int part = 4 * k; part < 4 * k + 4; part++)
+            {
+                fetch_next(&s, 16 * at + (size_t)part * 2 * bytes, 16 * at + (size_t)(part + 1) * 2 * bytes);
+                acc = add_q6_part(acc, low[part % 2], high, part, d, scales, start, panel, i * 8 + part);
+            }
         }
     }
     _mm512_storeu_ps(out, acc);

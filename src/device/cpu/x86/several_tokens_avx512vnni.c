@@ -7,47 +7,16 @@
  * product.h's. */
 #include <immintrin.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "device/cpu/product.h"
 #include "device/cpu/x86/fetch.h"
+#include "device/cpu/x86/turn_avx512.h"
 
-#define INLINE static inline __attribute__((always_inline))
 /* Accumulators are registers only where the loops over them are unrolled. */
 #define UNROLL _Pragma("GCC unroll 8")
 
 enum { INT8_CHUNK = 16, BF16_CHUNK = 8 }; /* blocks of 32 inputs whose weights are turned at once: 8 KiB */
 enum { GROUP = 8 };                       /* tokens whose accumulators are in registers together */
-
-/* Register i of `z` holds four words each of rows i, i + 4, i + 8 and i + 12; register j of `out` holds word j of rows 0
- * to 15. */
-INLINE void turn_quarters(const __m512i z[4], __m512i out[4])
-{
-    const __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
-    const __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
-    out[0] = _mm512_unpacklo_epi64(a, c), out[1] = _mm512_unpackhi_epi64(a, c);
-    out[2] = _mm512_unpacklo_epi64(b, d), out[3] = _mm512_unpackhi_epi64(b, d);
-}
-
-/* Sixteen bytes of rows r, r + 4, r + 8 and r + 12. A broadcast from memory into some lanes needs no permutation, an insertion
- * does. */
-INLINE __m512i four_rows(const uint8_t *at, int64_t stride)
-{
-    __m512i z = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)at));
-    z = _mm512_mask_broadcast_i32x4(z, 0x00F0, _mm_loadu_si128((const __m128i *)(at + 4 * stride)));
-    z = _mm512_mask_broadcast_i32x4(z, 0x0F00, _mm_loadu_si128((const __m128i *)(at + 8 * stride)));
-    return _mm512_mask_broadcast_i32x4(z, 0xF000, _mm_loadu_si128((const __m128i *)(at + 12 * stride)));
-}
-
-/* out[j] = bytes [4j, 4j + 4) of sixteen rows, `stride` bytes apart. */
-INLINE void turn(const uint8_t *at, int64_t stride, int registers, __m512i *out)
-{
-    for (int j = 0; j < registers; j += 4) {
-        const __m512i z[4] = {four_rows(at + 4 * j, stride), four_rows(at + stride + 4 * j, stride),
-                              four_rows(at + 2 * stride + 4 * j, stride), four_rows(at + 3 * stride + 4 * j, stride)};
-        turn_quarters(z, out + j);
-    }
-}
 
 /* VNNI multiplies unsigned by signed. Weights with an offset are none below zero; the others become w + 128, and their sums
  * start at −128·Σx: for each block (and half) and token of a panel, all exact. */
@@ -72,16 +41,9 @@ static void fill_starts(const es_int8_rows *rows, const es_panel *panel, int64_t
         }
 }
 
-INLINE __m512i four_inputs(const int8_t *x)
-{
-    int32_t word;
-    memcpy(&word, x, sizeof word);
-    return _mm512_set1_epi32(word);
-}
-
 INLINE __m512 dots(const __m512i *w, const int8_t *x, const int32_t n, const int count, __m512i z)
 {
-    UNROLL for (int j = 0; j < count; j++) z = _mm512_dpbusd_epi32(z, w[j], four_inputs(x + j * n * 4));
+    UNROLL for (int j = 0; j < count; j++) z = _mm512_dpbusd_epi32(z, w[j], es_four_inputs(x + j * n * 4));
     return _mm512_cvtepi32_ps(z);
 }
 
@@ -156,7 +118,7 @@ void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int
         const int64_t to = rows->blocks - from < INT8_CHUNK ? rows->blocks : from + INT8_CHUNK;
         for (int64_t b = from; b < to; b++) {
             __m512i *w = turned + (b - from) * 8;
-            turn((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, w);
+            es_turn_rows((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, w);
             for (int j = 0; j < 8 && !rows->offset; j++) w[j] = _mm512_xor_si512(w[j], flip);
             if (rows->next) es_fetch_share(rows, b);
         }
@@ -215,7 +177,7 @@ void es_several_tokens_bf16(const es_bf16_rows *rows, const es_panel *panel, int
     for (int64_t from = 0; from < rows->blocks; from += BF16_CHUNK) {
         const int64_t to = rows->blocks - from < BF16_CHUNK ? rows->blocks : from + BF16_CHUNK;
         for (int64_t b = from; b < to; b++)
-            turn((const uint8_t *)(rows->w + b * ES_PRODUCT_BLOCK), rows->stride * 2, 16, turned + (b - from) * 16);
+            es_turn_rows((const uint8_t *)(rows->w + b * ES_PRODUCT_BLOCK), rows->stride * 2, 16, turned + (b - from) * 16);
         for (int32_t p = 0; p < panels; p++) {
             float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
             widen(&panel[p], from, to, x);
