@@ -4,14 +4,17 @@
  * is multiplied by VNNI, its sums are brought into row order, and one fused step adds them to the sixteen accumulators.
  * Several tokens go through several_tokens_avx512vnni.c. */
 #include <immintrin.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/half.h"
 #include "device/cpu/blocks.h"
 #include "device/cpu/product.h"
 #include "device/cpu/x86/fetch.h"
+#include "device/cpu/x86/turn_avx512.h"
 
-#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
 
 static void encode_int8(const float *const *x, int32_t tokens, int64_t columns, int8_t *data, float *scale, float *sum)
 {
@@ -318,21 +321,37 @@ INLINE void put_column(float *column, __m256 values)
     for (int g = 0; g < 8; g++) column[g * ES_PRODUCT_ROWS] = v[g];
 }
 
+/* The same for a whole block of sixteen rows, which stand in the lanes: nothing is scattered. */
+static void factors_of_sixteen(const uint8_t *blocks, size_t row_bytes, float *scale, float *offset)
+{
+    const es_k_head k = es_k_head_of(blocks, (int64_t)row_bytes);
+    UNROLL for (int g = 0; g < 8; g++)
+    {
+        _mm512_storeu_ps(scale + g * ES_PRODUCT_ROWS, es_k_scale(&k, g));
+        _mm512_storeu_ps(offset + g * ES_PRODUCT_ROWS, es_k_offset(&k, g));
+    }
+}
+
 #define UNPACK_K(name, dtype, block_type)                                                                                     \
     static void unpack_##name(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room, \
                               es_int8_rows *out)                                                                              \
     {                                                                                                                         \
-        if (count < ES_PRODUCT_ROWS) memset(room->q, 0, (size_t)columns *ES_PRODUCT_ROWS);                                    \
+        const bool whole = count == ES_PRODUCT_ROWS;                                                                          \
+        if (!whole) memset(room->q, 0, (size_t)columns *ES_PRODUCT_ROWS);                                                     \
         for (int32_t r = 0; r < count; r++) {                                                                                 \
             const block_type *b = (const void *)((const uint8_t *)data + (size_t)r * row_bytes);                              \
             for (int64_t i = 0; i < columns / 256; i++) {                                                                     \
                 __m256 scale, offset;                                                                                         \
                 row_##name(&b[i], room->q + r * columns + i * 256);                                                           \
+                if (whole) continue;                                                                                          \
                 k_factors(b[i].scales, b[i].d, b[i].m, &scale, &offset);                                                      \
                 put_column(room->scale + i * 8 * ES_PRODUCT_ROWS + r, scale);                                                 \
                 put_column(room->offset + i * 8 * ES_PRODUCT_ROWS + r, offset);                                               \
             }                                                                                                                 \
         }                                                                                                                     \
+        for (int64_t i = 0; i < columns / 256 && whole; i++)                                                                  \
+            factors_of_sixteen((const uint8_t *)data + (size_t)i * sizeof(block_type), row_bytes,                             \
+                               room->scale + i * 8 * ES_PRODUCT_ROWS, room->offset + i * 8 * ES_PRODUCT_ROWS);                \
         *out = (es_int8_rows){room->q, columns,     ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK,                      \
                               1,       room->scale, room->offset,     NULL,  0,                                               \
                               dtype};                                                                                         \
@@ -340,18 +359,33 @@ INLINE void put_column(float *column, __m256 values)
 UNPACK_K(q4_k, ES_Q4_K, es_block_q4_k)
 UNPACK_K(q5_k, ES_Q5_K, es_block_q5_k)
 
+/* The sixteen scales of a block of Q6_K in each of sixteen rows. The block's last sixteen bytes end with its factor. */
+static void scales_of_sixteen(const uint8_t *blocks, size_t row_bytes, float *scale)
+{
+    __m512i scales[4], last[4];
+    es_turn_rows(blocks + offsetof(es_block_q6_k, scales), (int64_t)row_bytes, 4, scales);
+    es_turn_rows(blocks + sizeof(es_block_q6_k) - 16, (int64_t)row_bytes, 4, last);
+    const __m512 d = es_high_halves(last[3]);
+    UNROLL for (int h = 0; h < 16; h++)
+        _mm512_storeu_ps(scale + h * ES_PRODUCT_ROWS, _mm512_mul_ps(d, es_signed_byte(scales[h / 4], h % 4)));
+}
+
 static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
                         es_int8_rows *out)
 {
-    if (count < ES_PRODUCT_ROWS) memset(room->q, 0, (size_t)columns * ES_PRODUCT_ROWS);
+    const bool whole = count == ES_PRODUCT_ROWS;
+    if (!whole) memset(room->q, 0, (size_t)columns * ES_PRODUCT_ROWS);
     for (int32_t r = 0; r < count; r++) {
         const es_block_q6_k *b = (const void *)((const uint8_t *)data + (size_t)r * row_bytes);
         for (int64_t i = 0; i < columns / 256; i++) {
             row_q6_k(&b[i], room->q + r * columns + i * 256);
             const float d = es_block_half(b[i].d);
-            for (int h = 0; h < 16; h++) room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = d * (float)b[i].scales[h];
+            for (int h = 0; h < 16 && !whole; h++) room->scale[(i * 16 + h) * ES_PRODUCT_ROWS + r] = d * (float)b[i].scales[h];
         }
     }
+    for (int64_t i = 0; i < columns / 256 && whole; i++)
+        scales_of_sixteen((const uint8_t *)data + (size_t)i * sizeof(es_block_q6_k), row_bytes,
+                          room->scale + i * 16 * ES_PRODUCT_ROWS);
     *out = (es_int8_rows){room->q, columns, ES_PRODUCT_BLOCK, count, columns / ES_PRODUCT_BLOCK, 2, room->scale, NULL,
                           NULL,    0,       ES_Q6_K};
 }
