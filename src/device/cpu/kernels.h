@@ -86,6 +86,7 @@ typedef struct es_attn_tile_q8 {
 typedef struct es_delta_tile {
     float *state;        /**< [key_dim] rows of `columns`, state_stride floats apart; read and written */
     int64_t state_stride;
+    const float *next;   /**< the state of the tile that comes after this, worth fetching early; or NULL */
     bool fresh;          /**< the state counts as zero */
     int32_t key_dim, columns, rows;
     const float *q, *k, *v; /**< row t at + t · x_stride; q, k [key_dim], v [columns] */

@@ -90,17 +90,34 @@ void es_cpu_delta_prepare(es_cpu *cpu, const es_op_delta_prepare *op, int worker
     for (int64_t row = rows.begin; row < rows.end; row++) gates_of_row(op, row);
 }
 
-/* Columns [column, column + 64) of one head's state, over all rows of a span. */
-static void scan_tile(es_cpu *cpu, const es_op_delta_scan *op, const es_span *span, int32_t head, int32_t column)
+/* Units of the scan are 64 columns of one head's state, over all rows of a span. */
+static int64_t tiles_of(const es_delta_shape *s)
+{
+    return (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS;
+}
+
+static float *state_of(const es_cpu *cpu, const es_op_delta_scan *op, int64_t unit)
 {
     const es_delta_shape *s = &op->shape;
+    const int64_t tiles = tiles_of(s), head = unit / tiles % s->value_heads;
+    const es_span *span = &cpu->batch->span[unit / (s->value_heads * tiles)];
+    return es_cpu_floats(op->state) + ((int64_t)span->slot * s->value_heads + head) * s->key_dim * s->value_dim +
+           unit % tiles * ES_DELTA_COLUMNS;
+}
+
+static void scan_tile(es_cpu *cpu, const es_op_delta_scan *op, int64_t unit)
+{
+    const es_delta_shape *s = &op->shape;
+    const int64_t tiles = tiles_of(s), units = cpu->batch->spans * s->value_heads * tiles;
+    const es_span *span = &cpu->batch->span[unit / (s->value_heads * tiles)];
+    const int32_t head = (int32_t)(unit / tiles % s->value_heads), column = (int32_t)(unit % tiles) * ES_DELTA_COLUMNS;
     const int64_t channels = channels_of(s), row = span->first_row;
     const int32_t key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
     const float *x = es_cpu_floats(op->x) + row * channels;
     const es_delta_tile tile = {
-        .state =
-            es_cpu_floats(op->state) + (((int64_t)span->slot * s->value_heads + head) * s->key_dim) * s->value_dim + column,
+        .state = state_of(cpu, op, unit),
         .state_stride = s->value_dim,
+        .next = unit + 1 < units ? state_of(cpu, op, unit + 1) : NULL,
         .fresh = span->start == 0,
         .key_dim = s->key_dim,
         .columns = s->value_dim - column < ES_DELTA_COLUMNS ? s->value_dim - column : ES_DELTA_COLUMNS,
@@ -138,10 +155,10 @@ bool es_cpu_delta_joins(const es_cpu *cpu, const es_delta_shape *shape)
 static void scan_unit(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delta_finish *finish, int64_t unit)
 {
     const es_delta_shape *s = &op->shape;
-    const int64_t tiles = (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS;
+    const int64_t tiles = tiles_of(s);
     const es_span *span = &cpu->batch->span[unit / (s->value_heads * tiles)];
-    const int32_t head = (int32_t)(unit / tiles % s->value_heads);
-    scan_tile(cpu, op, span, head, (int32_t)(unit % tiles) * ES_DELTA_COLUMNS);
+    const int64_t head = unit / tiles % s->value_heads;
+    scan_tile(cpu, op, unit);
     for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < span->rows; r++) {
         const int64_t row = span->first_row + r, ahead = ((row + FETCH_ROWS) * s->value_heads + head) * s->value_dim;
         if (r + FETCH_ROWS < span->rows)
@@ -154,7 +171,7 @@ void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delt
 {
     const es_delta_shape *s = &op->shape;
     const es_batch *batch = cpu->batch;
-    const int64_t tiles = (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS, together = finish ? tiles : 1;
+    const int64_t tiles = tiles_of(s), together = finish ? tiles : 1;
     const int64_t units = batch->spans * s->value_heads * tiles / together;
     es_take take = es_pool_take(cpu->pool, units, ES_TAKE_SINGLY, worker);
     for (es_range piece; es_take_next(&take, &piece);)

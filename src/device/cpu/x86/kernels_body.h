@@ -204,9 +204,11 @@ INLINE void delta_row(const es_delta_tile *tile, int32_t t, int32_t column, cons
         for (int c = 0; c < C; c++)
             predicted[c] = v_fma(v_mul(decay, v_load(tile->state + i * tile->state_stride + column + c * ES_LANES)), v_set(k[i]), predicted[c]);
     for (int c = 0; c < C; c++) delta[c] = v_mul(beta, v_sub(v_load(v + c * ES_LANES), predicted[c]));
+    /* The state is in the cache by now: memory has time for the next tile's. */
     for (int32_t i = 0; i < tile->key_dim; i++)
         for (int c = 0; c < C; c++) {
             float *cell = tile->state + i * tile->state_stride + column + c * ES_LANES;
+            if (tile->next) __builtin_prefetch(tile->next + (cell - tile->state), 0, 2);
             const v16 now = v_fma(v_set(k[i]), delta[c], v_mul(decay, v_load(cell)));
             v_store(cell, now);
             out[c] = v_fma(now, v_set(q[i]), out[c]);
