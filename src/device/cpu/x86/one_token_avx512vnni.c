@@ -40,7 +40,7 @@ INLINE __m512i four_bytes(const sixteen *s, size_t at)
 /* Fetch bytes [from, to) of sixteen rows that come later. */
 INLINE void fetch_next(const sixteen *s, size_t from, size_t to)
 {
-    es_fetch(s->ahead, from, to);
+    es_fetch_ahead(s->ahead, from, to);
 }
 
 INLINE __m512i pair(__m256i lower, __m256i upper)
