@@ -17,7 +17,7 @@ typedef struct product_arguments {
     const float *x[MOST_TOKENS];
     int32_t rows, tokens;
     bool dot_products; /* mode bf16dp */
-    bool in_one_go;    /* one token: straight from stored weights, where there is such a kernel */
+    bool in_one_go;    /* one token, or a few: straight from stored weights, where there is such a kernel */
     int64_t columns, blocks;
     int8_t *data, *q;
     float *scale, *sum, *unpacked_scale, *unpacked_offset;
@@ -59,8 +59,9 @@ static void run_product(const es_kernels *kernels, void *arguments, int side)
         p->bf16(&rows, panel, panels, a->out->side[side]);
         return;
     }
-    if (a->in_one_go && p->one[a->type]) {
-        p->one[a->type](a->weights, es_dtype_bytes(a->type, a->columns), a->columns, panel, a->out->side[side]);
+    const es_one_token_fn one = a->tokens == 1 ? p->one[a->type] : p->few[a->type];
+    if (a->in_one_go && one) {
+        one(a->weights, es_dtype_bytes(a->type, a->columns), a->columns, panel, a->out->side[side]);
         return;
     }
     es_int8_rows rows;
@@ -126,7 +127,7 @@ static void check_extremes(es_case *c, es_dtype type, bool in_one_go)
 {
     static const int32_t counts[] = {1, 2, 5, 16};
     product_arguments a;
-    for (int k = 0; k < (in_one_go ? 1 : 4); k++)
+    for (int k = 0; k < (in_one_go ? 3 : 4); k++)
         for (int kind = 0; kind < 8; kind++) {
             if (!new_product(c, type, true, ES_PRODUCT_ROWS, counts[k], 256, &a)) return;
             a.in_one_go = in_one_go;
@@ -152,7 +153,7 @@ static void check_products(es_case *c, es_dtype type, bool int8)
     es_case_run_timed(c, run_product, &a, "16 tokens, 16 x 1024", bytes, 512.0 * (double)a.columns);
 }
 
-/* A single token, by the kernel that takes stored weights in one go, where there is one. */
+/* A single token, and a few, by the kernels that take stored weights in one go, where there are such. */
 void es_check_one_token(es_case *c, es_dtype type)
 {
     static const int64_t wide[] = {256, 512, 768, 1024};
@@ -162,6 +163,12 @@ void es_check_one_token(es_case *c, es_dtype type)
         a.in_one_go = true;
         es_case_run(c, run_product, &a, "one token, 16 x %d", (int)a.columns);
     }
+    for (int32_t n = 2; n <= ES_FEW_TOKENS; n++)
+        for (int w = 0; w < 4; w++) {
+            if (!new_product(c, type, true, ES_PRODUCT_ROWS, n, wide[w], &a)) return;
+            a.in_one_go = true;
+            es_case_run(c, run_product, &a, "%d tokens, 16 x %d", (int)n, (int)a.columns);
+        }
     check_extremes(c, type, true);
     if (!new_product(c, type, true, ES_PRODUCT_ROWS, 1, MOST_COLUMNS, &a)) return;
     a.in_one_go = true;

@@ -23,6 +23,7 @@
 #define ES_PANEL_TOKENS  16
 #define ES_PRODUCT_ROWS  16
 #define ES_PRODUCT_BLOCK 32
+#define ES_FEW_TOKENS    8
 
 /** Up to 16 tokens in the form a product reads. bf16: [blocks·16][tokens][2] uint16; int8: [blocks·8][tokens][4]. */
 typedef struct es_panel {
@@ -79,7 +80,7 @@ typedef struct es_unpack_room {
 typedef void (*es_unpack_fn)(const void *rows, size_t row_bytes, int32_t count, int64_t columns, const es_unpack_room *room,
                              es_int8_rows *out);
 
-/** Sixteen stored rows (each at most 2^26 bytes long) and one token: out[16]. */
+/** Sixteen stored rows (each at most 2^26 bytes long) and one token: out[16]; or a few tokens: out[16 t + r]. */
 typedef void (*es_one_token_fn)(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out);
 
 typedef struct es_products {
@@ -90,6 +91,7 @@ typedef struct es_products {
     void (*int8)(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
     es_unpack_fn unpack[ES_DTYPES]; /**< NULL where a type has no integer form */
     es_one_token_fn one[ES_DTYPES]; /**< unpack and int8 in one go, bit for bit; NULL where there is none */
+    es_one_token_fn few[ES_DTYPES]; /**< the same for two to ES_FEW_TOKENS tokens */
 } es_products;
 
 void es_products_reference(es_products *products);
@@ -100,8 +102,9 @@ void es_product_bf16dp_avx512bf16(const es_bf16_rows *rows, const es_bf16_tokens
 void es_products_avx2(es_products *products);
 void es_products_avx512(es_products *products);
 void es_products_amx(es_products *products);
-/** Fills in `one`; part of es_products_avx512(). */
+/** Fill in `one` and `few`; parts of es_products_avx512(). */
 void es_one_token_avx512(es_products *products);
+void es_few_tokens_avx512(es_products *products);
 
 /** The products of more than one token, for es_products_avx512(); bf16 wants sixteen rows. */
 void es_several_tokens_int8(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);

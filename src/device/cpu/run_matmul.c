@@ -165,8 +165,12 @@ static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
 {
     es_cpu_worker *me = &cpu->worker[worker];
     const size_t row_bytes = es_dtype_bytes(block->type, block->columns);
-    const es_one_token_fn one = cpu->kernels.products.one[block->type];
-    if (one && me->input.tokens == 1 && block->count == ES_PRODUCT_ROWS && row_bytes <= MOST_ONE_TOKEN_ROW) {
+    const es_products *products = &cpu->kernels.products;
+    const int32_t tokens = me->input.tokens;
+    const es_one_token_fn one = tokens == 1               ? products->one[block->type]
+                                : tokens <= ES_FEW_TOKENS ? products->few[block->type]
+                                                          : NULL;
+    if (one && block->count == ES_PRODUCT_ROWS && row_bytes <= MOST_ONE_TOKEN_ROW) {
         one(block->data, row_bytes, block->columns, me->input.int8, me->product);
         return;
     }

@@ -2,7 +2,7 @@
  *
  * Here stands what encodes tokens and unpacks weights, and the products of a single token: a block of 32 integers of 16 rows
  * is multiplied by VNNI, its sums are brought into row order, and one fused step adds them to the sixteen accumulators.
- * Several tokens go through several_tokens_avx512vnni.c. */
+ * Several tokens go through several_tokens_avx512vnni.c, a few straight from stored weights (few_tokens_avx512vnni.c). */
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -465,4 +465,5 @@ void es_products_avx512(es_products *products)
     products->unpack[ES_Q5_K] = unpack_q5_k;
     products->unpack[ES_Q6_K] = unpack_q6_k;
     es_one_token_avx512(products);
+    es_few_tokens_avx512(products);
 }
