@@ -293,6 +293,24 @@ static void check_setting(const setting &set, bool quick)
     }
 }
 
+/* Items of few nodes of one height, which blocks finish in registers: a partition a block, one or more slices each. */
+static void check_even(const setting &set)
+{
+    char name[160];
+    for (int partitions : {5, 8, 9, 11, 16, 20, 27, 32, 50, 64}) {
+        if (partitions * set.kv_heads > 132) continue; /* blocks wait for each other: they must all run at once */
+        const sequence one = make_sequence(set, partitions * 128 - 37, 1);
+        const result want = run(set, {&one}, {64, 8, 7, 0, false, false, true, false, false, 0});
+        for (int unit : {1, 2}) {
+            const int blocks = (partitions + unit - 1) / unit * set.kv_heads;
+            const result got = run(set, {&one}, {64, 8, blocks, unit, false, false, true, false, unit == 2, 0});
+            snprintf(name, sizeof name, "%d/%d x %d, %d partitions: %d blocks", set.query_heads, set.kv_heads, set.head_dim,
+                     partitions, blocks);
+            expect(!memcmp(got.out.data(), want.out.data(), got.out.size() * 4), "finished in registers", name);
+        }
+    }
+}
+
 /* A prompt's rows through each kernel: the same bits in items of 8, 32 and 128 rows, in one chunk or in several. */
 static void check_prompt(const setting &set, int start, int rows)
 {
@@ -318,16 +336,16 @@ int main(int argc, char **argv)
 {
     const bool quick = argc > 1 && !strcmp(argv[1], "quick");
     const setting settings[] = {
-        {16, 2, 256, ES_CUDA_BF16},
-        {16, 4, 256, ES_CUDA_BF16},
-        {16, 2, 128, ES_CUDA_BF16},
-        {14, 2, 64,  ES_CUDA_BF16},
-        {16, 1, 128, ES_CUDA_BF16},
-        {16, 16, 64, ES_CUDA_BF16}, /* many KV heads: long partitions */
-        {8,  8, 16, ES_CUDA_F32 },
-        {6,  2, 80,  ES_CUDA_BF16},
-        {16, 2, 256, ES_CUDA_F32 },
-        {4,  2, 16,  ES_CUDA_F32 },
+        {16, 2,  256, ES_CUDA_BF16},
+        {16, 4,  256, ES_CUDA_BF16},
+        {16, 2,  128, ES_CUDA_BF16},
+        {14, 2,  64,  ES_CUDA_BF16},
+        {16, 1,  128, ES_CUDA_BF16},
+        {16, 16, 64,  ES_CUDA_BF16}, /* many KV heads: long partitions */
+        {8,  8,  16,  ES_CUDA_F32 },
+        {6,  2,  80,  ES_CUDA_BF16},
+        {16, 2,  256, ES_CUDA_F32 },
+        {4,  2,  16,  ES_CUDA_F32 },
     };
     if (argc > 1 && !strcmp(argv[1], "prompts")) {
         check_prompt(settings[0], 1000, 33);
@@ -337,7 +355,16 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (!quick || i < 1 || i == 3 || i == 6 || i == 9) check_setting(settings[i], quick);
-    for (const setting &set : {settings[0], settings[1], settings[2], settings[3], setting{7, 1, 128, ES_CUDA_BF16}}) {
+    for (const setting &set : {
+             settings[0], settings[3], setting{8, 1, 256, ES_CUDA_BF16},
+               setting{4, 1, 256, ES_CUDA_BF16},
+             setting{8, 1, 128, ES_CUDA_BF16},
+               setting{4, 2, 128, ES_CUDA_BF16}
+    })
+        if (!quick || set.kv_heads == 1) check_even(set);
+    for (const setting &set : {
+             settings[0], settings[1], settings[2], settings[3], setting{7, 1, 128, ES_CUDA_BF16}
+    }) {
         check_prompt(set, 0, quick ? 70 : 300);
         check_prompt(set, 1000, 33);
     }

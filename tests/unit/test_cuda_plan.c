@@ -78,6 +78,16 @@ static uint64_t finish_split(const es_cuda_attn_split *split, const int32_t *sch
     return bits[0];
 }
 
+/* As it finishes one whose nodes are even: in the tree of their index, without a schedule. */
+static uint64_t finish_even(const es_cuda_attn_split *split, const node *published)
+{
+    static uint64_t bits[ES_CUDA_ATTN_MOST_NODES];
+    for (int32_t i = 0; i < split->nodes; i++) bits[i] = published[split->node + i].bits;
+    for (int32_t step = 1; step < split->nodes; step *= 2)
+        for (int32_t i = 0; i + step < split->nodes; i += 2 * step) bits[i] = mix(bits[i], bits[i + step]);
+    return bits[0];
+}
+
 typedef struct walk {
     uint64_t answer[512];
     int32_t seen[512]; /* pieces of split items */
@@ -124,6 +134,7 @@ static int32_t check_plan(const es_cuda_attn_plan *plan, int32_t keys_most)
             const es_cuda_attn_piece *piece = i < block[b].next ? &block[b].first : &more[i];
             walk_piece(&w, piece, keys_most);
             splits += piece->split >= 0;
+            assert_int_equal(piece->even, piece->split >= 0 && split[piece->split].even);
             if (piece->split >= 0 && piece->to > partitions[piece->split]) partitions[piece->split] = piece->to;
         }
         assert_in_range(splits, 0, 2); /* what the workspace counts on */
@@ -132,6 +143,7 @@ static int32_t check_plan(const es_cuda_attn_plan *plan, int32_t keys_most)
     for (int32_t s = 0; s < plan->splits; s++) {
         assert_int_equal(w.seen[s], split[s].parts);
         assert_true(finish_split(&split[s], schedule, w.slot) == whole(partitions[s]));
+        if (split[s].even) assert_true(finish_even(&split[s], w.slot) == whole(partitions[s]));
     }
     assert_int_equal(w.units, plan->units);
     return largest;
@@ -144,8 +156,8 @@ static void check_pages(const es_cuda_attn_plan *plan, const int32_t *pages)
     for (int32_t b = 0; b < plan->blocks; b++) {
         const es_cuda_attn_piece *piece = &block[b].first;
         const int32_t first = es_cuda_attn_begin(piece) * ES_CUDA_ATTN_STEP;
-        for (int32_t i = first;
-             piece->from < piece->to && i < first + ES_CUDA_ATTN_STEP && i < piece->start + piece->tokens; i++)
+        for (int32_t i = first; piece->from < piece->to && i < first + ES_CUDA_ATTN_STEP && i < piece->start + piece->tokens;
+             i++)
             assert_int_equal(block[b].page[i / plan->page - first / plan->page], pages[piece->first_page + i / plan->page]);
     }
 }
@@ -190,6 +202,39 @@ static void any_plan_merges_in_the_one_tree(void **state)
                 const es_cuda_attn_span span = {.rows = 1, .start = lengths[i] - 1};
                 plan_and_check(&hybrid, &span, 1, counts[j], unit);
             }
+}
+
+/* Splits of one sequence's plan that say they are even, each of `nodes` nodes where that is known. */
+static int32_t count_even(int32_t keys, int32_t blocks, int32_t unit, int32_t nodes)
+{
+    const es_cuda_attn_span span = {.rows = 1, .start = keys - 1};
+    es_cuda_attn_plan *plan = malloc(1 << 20);
+    void *scratch = malloc(1 << 16);
+    int32_t even = 0;
+    assert_true(es_cuda_attn_plan_write(&hybrid, &span, 1, NULL, blocks, unit, scratch, plan));
+    const es_cuda_attn_block *block = (const es_cuda_attn_block *)(plan + 1);
+    const es_cuda_attn_split *split =
+        (const es_cuda_attn_split *)((const es_cuda_attn_piece *)(block + plan->blocks) + plan->more);
+    for (int32_t s = 0; s < plan->splits; s++) {
+        if (nodes) assert_int_equal(split[s].nodes, nodes);
+        even += split[s].even;
+    }
+    free(plan), free(scratch);
+    return even;
+}
+
+/* One partition a block, as with 8,192 keys on 132 blocks; 8,100 have a shorter last one. */
+static void nodes_of_one_height_say_so(void **state)
+{
+    (void)state;
+    assert_int_equal(count_even(8192, 132, ES_CUDA_ATTN_AUTO, 64), 2);
+    assert_int_equal(count_even(8100, 132, ES_CUDA_ATTN_AUTO, 64), 2);
+    assert_int_equal(count_even(4096, 132, ES_CUDA_ATTN_AUTO, 32), 2);
+    assert_int_equal(count_even(32768, 132, ES_CUDA_ATTN_AUTO, 64), 2);
+    assert_int_equal(count_even(8192, 40, 1, 0), 0);     /* pieces of three and four partitions */
+    assert_int_equal(count_even(8192, 64, 2, 32), 2);    /* two slices a block */
+    assert_int_equal(count_even(8192, 32, 4, 16), 2);    /* four */
+    assert_int_equal(count_even(16383, 264, 1, 128), 0); /* too many nodes */
 }
 
 static void ragged_batches_are_shared_out_evenly(void **state)
@@ -310,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_plan_merges_in_the_one_tree),
+        cmocka_unit_test(nodes_of_one_height_say_so),
         cmocka_unit_test(ragged_batches_are_shared_out_evenly),
         cmocka_unit_test(cuts_get_coarser_where_an_item_would_have_too_many_nodes),
         cmocka_unit_test(prompts_are_tiles_of_query_rows),

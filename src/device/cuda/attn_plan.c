@@ -214,10 +214,34 @@ static int32_t write_schedule(merging *m, int32_t *to)
     return m->levels + 1 + next;
 }
 
-static int32_t write_splits(const writer *w, es_cuda_attn_split *split, int32_t *schedule)
+/* Whether a block can finish what it has of an item in registers: a group of eight lanes for two nodes' slices, whole warps
+ * for each slice. */
+static bool is_few(const es_cuda_attn_shape *shape, const es_cuda_attn_split *s)
+{
+    const int32_t slices = (shape->head_dim - 1) / ES_CUDA_ATTN_SLICE + 1;
+    const int32_t tasks = s->tokens * (shape->query_heads / shape->kv_heads) * slices, room = shape->head_dim > 64 ? 64 : 32;
+    int32_t each = 8;
+    while (each < s->nodes) each *= 2;
+    return shape->head_dim % ES_CUDA_ATTN_SLICE == 0 && ((tasks - 1) / s->parts + 1) * each <= room;
+}
+
+/* Tells the pieces of even splits. */
+static void mark_even(const writer *w, const es_cuda_attn_split *split)
+{
+    for (int32_t b = 0; b < w->head->blocks; b++) {
+        es_cuda_attn_block *block = &w->block[b];
+        if (block->first.from == block->first.to) continue;
+        for (int32_t i = block->next - 1; i < block->last; i++) {
+            es_cuda_attn_piece *piece = i < block->next ? &block->first : &w->more[i];
+            piece->even = piece->split >= 0 && split[piece->split].even;
+        }
+    }
+}
+
+static int32_t write_splits(const writer *w, const es_cuda_attn_shape *shape, es_cuda_attn_split *split, int32_t *schedule)
 {
     merging m = {.count = 0};
-    int32_t place[64], used = 0;
+    int32_t place[64], used = 0, height = 0;
     for (int32_t b = 0; b < w->head->blocks; b++) {
         const es_cuda_attn_block *block = &w->block[b];
         if (block->first.from == block->first.to) continue;
@@ -231,18 +255,25 @@ static int32_t write_splits(const writer *w, es_cuda_attn_split *split, int32_t 
                                           .tokens = piece->tokens,
                                           .parts = piece->parts,
                                           .node = piece->node,
-                                          .schedule = used};
+                                          .schedule = used,
+                                          .even = 1};
                 m.count = m.nodes = m.merges = m.levels = 0;
             }
             const int32_t count = w->loose ? 1 : cover(piece->from, piece->to, place);
             if (w->loose) place[0] = piece->part * 32;
-            for (int32_t n = 0; n < count; n++) add_node(&m, place[n]);
+            if (piece->part == 0) height = place[0] % 32;
+            for (int32_t n = 0; n < count; n++) {
+                s->even = s->even && place[n] / 32 == m.nodes << height;
+                add_node(&m, place[n]);
+            }
             if (piece->part < piece->parts - 1) continue;
             s->nodes = m.nodes;
             used += write_schedule(&m, schedule + used);
             s->levels = m.levels;
+            s->even = s->even && is_few(shape, s);
         }
     }
+    mark_even(w, split);
     return used;
 }
 
@@ -398,7 +429,7 @@ size_t es_cuda_attn_plan_write(const es_cuda_attn_shape *shape, const es_cuda_at
     head->more = w.pieces, head->splits = w.splits, head->nodes = w.nodes, head->unit = (int32_t)w.unit;
     es_cuda_attn_split *split = (es_cuda_attn_split *)(w.more + w.pieces);
     int32_t *schedule = (int32_t *)(split + w.splits);
-    schedule += write_splits(&w, split, schedule);
+    schedule += write_splits(&w, shape, split, schedule);
     carry_pages(&w, pages);
     return (size_t)((char *)schedule - (char *)plan);
 }

@@ -34,6 +34,7 @@ extern "C" {
 #define ES_CUDA_ATTN_LONG        16384 /* keys of all KV heads for each step of a longer partition, at least */
 #define ES_CUDA_ATTN_BLOCK_NODES 16    /* of all items, for each block, at most */
 #define ES_CUDA_ATTN_MOST_NODES  448   /* of one item: its finish has a slice of each in shared memory */
+#define ES_CUDA_ATTN_SLICE       32    /* channels of a row that are finished together */
 
 /** What one layer's attention looks like, and how many query rows an item may hold. */
 typedef struct es_cuda_attn_shape {
@@ -69,7 +70,8 @@ typedef struct es_cuda_attn_piece {
     int32_t chain;       /**< steps of a partition: the same for all tokens of an item */
     int32_t node, nodes; /**< the slots it publishes into */
     int32_t part, parts; /**< it is piece `part` of `parts` of its item */
-    int32_t unused[3];
+    int32_t even;        /**< its item's split is */
+    int32_t unused[2];
 } es_cuda_attn_piece;
 
 /** The steps [begin, end) of a piece's partitions. */
@@ -102,6 +104,7 @@ typedef struct es_cuda_attn_split {
     int32_t node, nodes; /**< its slots */
     int32_t levels;
     int32_t schedule; /**< where its part of the schedule begins */
+    int32_t even;     /**< its nodes are of one height, but the last one, and few: they merge in the tree of their index */
 } es_cuda_attn_split;
 
 /** How a plan begins. Behind it: es_cuda_attn_block[blocks], es_cuda_attn_piece more[], es_cuda_attn_split[splits], and the

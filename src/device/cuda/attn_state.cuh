@@ -29,7 +29,7 @@ typedef struct es_attn_args {
 
 /* A node's row is cut into slices of 32 channels, and each travels with its own m and l: so every word has one reader. A
  * record: 32 channels of o, m, l, and two words of nothing. */
-#define ES_ATTN_SLICE  32
+#define ES_ATTN_SLICE  ES_CUDA_ATTN_SLICE
 #define ES_ATTN_RECORD (ES_ATTN_SLICE + 4)
 
 static inline __host__ __device__ int32_t es_attn_slices(int32_t head_dim)

@@ -651,6 +651,11 @@ static __device__ __forceinline__ void es_attn_finish_piece(const es_attn_args &
 {
     int32_t *counter = a.counter + piece.split * 2;
     if (!es_attn_counts<K>(piece)) {
+        if (piece.even) {
+            if (piece.part < es_attn_tasks(a, split))
+                es_attn_finish_even<K::FOLDERS>(a, split, piece.part, piece.parts, scratch);
+            return;
+        }
         es_attn_finish_tasks<K::FOLDERS>(a, split, schedule, piece.part, piece.parts, scratch);
         return;
     }
