@@ -7,10 +7,10 @@
 #include "engine/sampler.h"
 #include "model/model.h"
 
-#define MOST_STOPS       64
-#define MOST_STOP_BYTES  1024
+#define MOST_STOPS 64
+#define MOST_STOP_BYTES 1024
 #define MOST_AFTER_BYTES 64
-#define PIECE_ROOM       8192 /* most bytes that one token can add to the text */
+#define PIECE_ROOM 8192 /* most bytes that one token can add to the text */
 
 es_status es_request_check(const es_model *model, int64_t context, const es_request *r)
 {
@@ -19,8 +19,7 @@ es_status es_request_check(const es_model *model, int64_t context, const es_requ
     if (r->prompt_count > (size_t)context || (int64_t)r->prompt_count + (r->max_tokens > 0) > context)
         return es_fail(ES_TOO_LONG, "the prompt has %zu tokens, and the context holds %" PRId64, r->prompt_count, context);
     if (r->max_tokens > context - (int64_t)r->prompt_count)
-        return es_fail(ES_TOO_LONG,
-                       "the prompt has %zu tokens and up to %" PRId64 " more are asked for; the context holds %" PRId64,
+        return es_fail(ES_TOO_LONG, "the prompt has %zu tokens and up to %" PRId64 " more are asked for; the context holds %" PRId64,
                        r->prompt_count, r->max_tokens, context);
     for (size_t i = 0; i < r->prompt_count; i++)
         if (r->prompt[i] < 0 || r->prompt[i] >= vocabulary)
@@ -30,8 +29,7 @@ es_status es_request_check(const es_model *model, int64_t context, const es_requ
         if (r->bias[i].token < 0 || r->bias[i].token >= vocabulary || r->bias[i].bias != r->bias[i].bias)
             return es_fail(ES_INVALID, "logit_bias names token %d; the vocabulary has tokens 0 to %d", r->bias[i].token,
                            vocabulary - 1);
-    if (r->stop_count > MOST_STOPS)
-        return es_fail(ES_INVALID, "%zu stop strings; at most %d are possible", r->stop_count, MOST_STOPS);
+    if (r->stop_count > MOST_STOPS) return es_fail(ES_INVALID, "%zu stop strings; at most %d are possible", r->stop_count, MOST_STOPS);
     for (size_t i = 0; i < r->stop_count; i++) {
         const size_t bytes = strlen(r->stop[i]);
         if (bytes == 0 || bytes > MOST_STOP_BYTES)
@@ -42,8 +40,7 @@ es_status es_request_check(const es_model *model, int64_t context, const es_requ
     if (r->grammar && !es_model_tokenizer(model))
         return es_fail(ES_UNSUPPORTED, "a grammar needs a tokenizer, and the model has none");
     if (r->grammar_after && (strlen(r->grammar_after) == 0 || strlen(r->grammar_after) > MOST_AFTER_BYTES))
-        return es_fail(ES_INVALID, "grammar_after has %zu bytes; 1 to %d are possible", strlen(r->grammar_after),
-                       MOST_AFTER_BYTES);
+        return es_fail(ES_INVALID, "grammar_after has %zu bytes; 1 to %d are possible", strlen(r->grammar_after), MOST_AFTER_BYTES);
     if (r->top_logprobs < 0 || r->top_logprobs > ES_MOST_TOP_LOGPROBS)
         return es_fail(ES_INVALID, "top_logprobs: %d is not between 0 and %d", r->top_logprobs, ES_MOST_TOP_LOGPROBS);
     if ((unsigned)r->pooling > ES_POOLING_LAST) return es_fail(ES_INVALID, "there is no pooling %d", (int)r->pooling);
@@ -100,16 +97,8 @@ static es_sequence *carve_all(carver *c, const es_request *r, int64_t capacity, 
     const size_t held = r->stop_count ? longest + PIECE_ROOM : 0;
     char *text = carve(c, held, 1);
     if (!s) return NULL;
-    *s = (es_sequence){.request = copy,
-                       .tokens = tokens,
-                       .capacity = capacity,
-                       .pages = table,
-                       .page_capacity = pages,
-                       .slot = -1,
-                       .logits_next = r->prompt_logprobs ? 0 : r->logits_from,
-                       .held = text,
-                       .held_capacity = held,
-                       .longest_stop = longest};
+    *s = (es_sequence){.request = copy, .tokens = tokens, .capacity = capacity, .pages = table, .page_capacity = pages,
+                       .slot = -1, .logits_next = r->prompt_logprobs ? 0 : r->logits_from, .held = text, .held_capacity = held, .longest_stop = longest};
     s->count = s->prompt_count = (int64_t)r->prompt_count;
     s->grammar_from = r->grammar_after ? -1 : s->prompt_count;
     memcpy(tokens, r->prompt, r->prompt_count * sizeof *tokens);
@@ -144,8 +133,7 @@ bool es_sequence_reads_prompt(const es_sequence *s)
 {
     const es_pooling pooling = s->request.pooling;
     if (pooling == ES_POOLING_CLS && s->logits_next == 0) return true;
-    return (s->request.on_logits || s->request.prompt_logprobs || pooling == ES_POOLING_MEAN) &&
-           s->logits_next < s->prompt_count;
+    return (s->request.on_logits || s->request.prompt_logprobs || pooling == ES_POOLING_MEAN) && s->logits_next < s->prompt_count;
 }
 
 bool es_sequence_pools(const es_sequence *s, int64_t position)

@@ -6,11 +6,11 @@
 
 #include "base/log.h"
 
-#define LEAST_BUDGET   0.020
-#define OVERRUN        10.0 /* budgets; a step past that is told of */
-#define TOLD_ROWS      16   /* most rows of a prompt whose tokens are told of: their logits cost what no cost model sees */
-#define TELL_AGAIN     10e9 /* nanoseconds between two such lines */
-#define MEASURED_ROWS  16   /* of a prompt, when the engine opens */
+#define LEAST_BUDGET 0.020
+#define OVERRUN 10.0        /* budgets; a step past that is told of */
+#define TOLD_ROWS 16        /* most rows of a prompt whose tokens are told of: their logits cost what no cost model sees */
+#define TELL_AGAIN 10e9     /* nanoseconds between two such lines */
+#define MEASURED_ROWS 16    /* of a prompt, when the engine opens */
 #define MEASURED_DEPTH 4096 /* tokens before them */
 #define MEASURED_PAGES 16   /* that these tokens lie in */
 
@@ -133,8 +133,8 @@ static void lay_out(es_engine *engine, es_batch *batch)
         es_sequence *s = engine->running[i];
         s->step_row = batch->rows;
         if (s->step_rows == 0) continue;
-        engine->spans[batch->spans++] = (es_span){
-            .first_row = batch->rows, .rows = s->step_rows, .start = s->computed, .slot = s->slot, .pages = s->pages};
+        engine->spans[batch->spans++] = (es_span){.first_row = batch->rows, .rows = s->step_rows, .start = s->computed,
+                                                  .slot = s->slot, .pages = s->pages};
         for (int32_t r = 0; r < s->step_rows; r++) {
             const int64_t position = s->computed + r;
             if (wants_output(s, position)) {
@@ -164,12 +164,8 @@ static bool stops_answer(const es_engine *engine, const es_sequence *s, es_token
 static es_sample_input input_of(es_sequence *s)
 {
     const es_request *r = &s->request;
-    return (es_sample_input){.sampling = &r->sampling,
-                             .bias = r->bias,
-                             .bias_count = r->bias_count,
-                             .history = s->tokens,
-                             .history_count = s->count,
-                             .prompt_count = s->prompt_count,
+    return (es_sample_input){.sampling = &r->sampling, .bias = r->bias, .bias_count = r->bias_count, .history = s->tokens,
+                             .history_count = s->count, .prompt_count = s->prompt_count,
                              .top_logprobs = r->logprobs || r->top_logprobs ? r->top_logprobs : -1};
 }
 
@@ -221,13 +217,8 @@ static void tell_prompt(es_engine *engine, es_sequence *s, int64_t position, con
     if (!r->prompt_logprobs || position + 1 == s->prompt_count) return;
     es_sample sample;
     es_sampler_report(&engine->sampler, logits, s->tokens[position + 1], r->top_logprobs, &sample);
-    es_event event = {.kind = ES_EVENT_PROMPT,
-                      .text = "",
-                      .prompt_done = position + 1,
-                      .token = sample.token,
-                      .logprob = sample.logprob,
-                      .top = sample.top,
-                      .top_count = sample.top_count};
+    es_event event = {.kind = ES_EVENT_PROMPT, .text = "", .prompt_done = position + 1, .token = sample.token,
+                      .logprob = sample.logprob, .top = sample.top, .top_count = sample.top_count};
     es_sequence_send(s, &event);
 }
 
@@ -307,8 +298,7 @@ static es_status read_states(es_engine *engine, const es_batch *batch)
         part.outputs = engine->pooled_count - first < most ? engine->pooled_count - first : most;
         ES_TRY(es_device_submit(engine->device, &engine->network.norm, &part));
         const es_slice at = engine->network.act.normed;
-        const float *states =
-            es_device_peek(engine->device, at.buffer, at.offset, (size_t)part.outputs * (size_t)hidden * sizeof *states);
+        const float *states = es_device_peek(engine->device, at.buffer, at.offset, (size_t)part.outputs * (size_t)hidden * sizeof *states);
         if (!states) return ES_INTERNAL;
         for (int32_t i = 0; i < part.outputs; i++) {
             es_sequence *s = engine->pooled_owner[first + i];
@@ -348,9 +338,7 @@ static int32_t plan_step(es_engine *engine, int64_t *prompt_rows, int64_t *again
         const es_sequence *s = engine->running[i];
         int64_t until = s->paused ? s->computed : es_sequence_until(s, engine->recurrent);
         if (s->request.prompt_logprobs && until > s->computed + TOLD_ROWS) until = s->computed + TOLD_ROWS;
-        engine->jobs[i] = (es_job){.computed = s->computed,
-                                   .work = s->computed - s->resumed,
-                                   .left = s->count - s->computed,
+        engine->jobs[i] = (es_job){.computed = s->computed, .work = s->computed - s->resumed, .left = s->count - s->computed,
                                    .until = until,
                                    .decoding = !s->paused && es_sequence_decodes(s)};
     }
@@ -398,8 +386,7 @@ static void tell_overrun(es_engine *engine, double took, uint64_t now)
     if (budget <= 0 || took < OVERRUN * budget) return;
     if (engine->overrun_told && (double)(now - engine->overrun_told) < TELL_AGAIN) return;
     engine->overrun_told = now;
-    es_log(ES_LOG_NOTICE,
-           "a step took %.0f ms, %.0f times its budget of %.3g ms: %d sequences, %d rows (%d of prompts), depth %lld",
+    es_log(ES_LOG_NOTICE, "a step took %.0f ms, %.0f times its budget of %.3g ms: %d sequences, %d rows (%d of prompts), depth %lld",
            took * 1e3, took / budget, budget * 1e3, atomic_load(&c->step_sequences), atomic_load(&c->step_rows),
            atomic_load(&c->step_prompt_rows), (long long)atomic_load(&c->step_depth));
 }
@@ -461,8 +448,8 @@ static es_status time_rows(es_engine *engine, int32_t rows, int64_t start_at, co
     const int32_t last = rows - 1;
     const es_span span = {.rows = rows, .start = start_at, .pages = pages};
     memset(engine->step_tokens, 0, (size_t)rows * sizeof *engine->step_tokens);
-    const es_batch batch = {
-        .rows = rows, .spans = 1, .outputs = 1, .tokens = engine->step_tokens, .span = &span, .output_row = &last};
+    const es_batch batch = {.rows = rows, .spans = 1, .outputs = 1, .tokens = engine->step_tokens, .span = &span,
+                            .output_row = &last};
     const uint64_t start = es_clock_now(&engine->clock);
     ES_TRY(es_device_submit(engine->device, &engine->network.body, &batch));
     ES_TRY(es_device_submit(engine->device, &engine->network.head, &batch));
@@ -481,8 +468,7 @@ static es_status time_twice(es_engine *engine, int32_t rows, int64_t start_at, c
 }
 
 /* What one more row costs, and one more row for each token before it. The tokens before are what lies in a few pages, over and
- * over: only how many there are counts. Where measuring tells nothing (a tiny model), a sixteenth of a step and a millionth.
- */
+ * over: only how many there are counts. Where measuring tells nothing (a tiny model), a sixteenth of a step and a millionth. */
 static es_status measure_rows(es_engine *engine, double one, int32_t *pages, es_cost_model *cost)
 {
     int32_t rows = engine->scheduler.most_chunk < MEASURED_ROWS ? engine->scheduler.most_chunk : MEASURED_ROWS;

@@ -26,7 +26,7 @@ typedef struct es_choice {
     size_t characters; /**< of text, for text_offset */
     size_t echoed;     /**< bytes of the prompt's text whose tokens have been noted */
     bool begun, ended;
-    bool moved_out; /**< it waits until an older one's memory is free again */
+    bool moved_out; /**< it lost its place for a while: ES_EVENT_MOVED was the last that came */
     size_t open_blocks, closed_blocks; /**< streams of blocks: how many have begun and ended */
     bool cut; /**< stopped here: the one call that was wanted is whole */
     es_finish finish;

@@ -39,7 +39,7 @@ struct es_pool {
         uint32_t takes; /* operations that it came to with es_pool_take(); its own */
         /* Units of its share that are taken: in this operation, and (being cleared) in the next, by turns. */
         _Alignas(CACHE_LINE) _Atomic int64_t taken[2];
-    } * worker;
+    } *worker;
 };
 
 static void pause_briefly(void)
@@ -58,7 +58,8 @@ static void gate_wait(gate *g, uint32_t seen, int looks)
         pause_briefly();
     }
     atomic_fetch_add(&g->sleepers, 1);
-    while (atomic_load(&g->generation) == seen) syscall(SYS_futex, &g->generation, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    while (atomic_load(&g->generation) == seen)
+        syscall(SYS_futex, &g->generation, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     atomic_fetch_sub(&g->sleepers, 1);
 }
 
@@ -165,11 +166,11 @@ es_status es_pool_open(int workers, es_pool **out)
     if (!pool) return es_fail(ES_NO_MEMORY, "no memory for a pool of %d workers", count);
     memset(pool, 0, sizeof *pool);
     pool->worker = aligned_alloc(CACHE_LINE, (size_t)count * sizeof *pool->worker);
-    if (pool->worker) memset(pool->worker, 0, (size_t)count * sizeof *pool->worker);
     if (!pool->worker) {
         free(pool);
         return es_fail(ES_NO_MEMORY, "no memory for a pool of %d workers", count);
     }
+    memset(pool->worker, 0, (size_t)count * sizeof *pool->worker);
     pool->looks = count <= cpus ? SPIN_LOOKS : 0;
     cpu_set_t allowed;
     const bool pinned = count <= cpus && sched_getaffinity(0, sizeof allowed, &allowed) == 0;

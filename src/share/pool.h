@@ -33,7 +33,7 @@ void es_pool_run(es_pool *pool, es_job_fn job, void *argument);
 void es_pool_meet(es_pool *pool);
 /** The units of one operation as a worker of the running job takes them: pieces of its even share, then of what the others
  *  have left. Cores are not equally fast (other guests, other programs, siblings), and whoever is late keeps everybody
- * waiting. Who computes a unit must not change it.
+ *  waiting. Who computes a unit must not change it.
  *
  *      es_take take = es_pool_take(pool, units, 32, worker);
  *      for (es_range piece; es_take_next(&take, &piece);) ...

@@ -336,16 +336,16 @@ int main(int argc, char **argv)
 {
     const bool quick = argc > 1 && !strcmp(argv[1], "quick");
     const setting settings[] = {
-        {16, 2,  256, ES_CUDA_BF16},
-        {16, 4,  256, ES_CUDA_BF16},
-        {16, 2,  128, ES_CUDA_BF16},
-        {14, 2,  64,  ES_CUDA_BF16},
-        {16, 1,  128, ES_CUDA_BF16},
-        {16, 16, 64,  ES_CUDA_BF16}, /* many KV heads: long partitions */
-        {8,  8,  16,  ES_CUDA_F32 },
-        {6,  2,  80,  ES_CUDA_BF16},
-        {16, 2,  256, ES_CUDA_F32 },
-        {4,  2,  16,  ES_CUDA_F32 },
+        {16, 2, 256, ES_CUDA_BF16},
+        {16, 4, 256, ES_CUDA_BF16},
+        {16, 2, 128, ES_CUDA_BF16},
+        {14, 2, 64,  ES_CUDA_BF16},
+        {16, 1, 128, ES_CUDA_BF16},
+        {16, 16, 64, ES_CUDA_BF16}, /* many KV heads: long partitions */
+        {8,  8, 16, ES_CUDA_F32 },
+        {6,  2, 80,  ES_CUDA_BF16},
+        {16, 2, 256, ES_CUDA_F32 },
+        {4,  2, 16,  ES_CUDA_F32 },
     };
     if (argc > 1 && !strcmp(argv[1], "prompts")) {
         check_prompt(settings[0], 1000, 33);

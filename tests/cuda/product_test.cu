@@ -300,18 +300,9 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "quick") == 0) {
         for (es_dtype type : {ES_BF16, ES_Q4_K}) {
             compare({"stored", type, {300}, 512, 193, false, false, false});
-            compare({
-                "added, biased", type, {256, 33, 130},
-                  256, 193, false, true, true
-            });
-            compare({
-                "added", type, {256, 33, 130},
-                  256, 200, false, true, false
-            });
-            compare({
-                "swiglu", type, {256, 256},
-                  2304, 72, true, false, false
-            });
+            compare({"added, biased", type, {256, 33, 130}, 256, 193, false, true, true});
+            compare({"added", type, {256, 33, 130}, 256, 200, false, true, false});
+            compare({"swiglu", type, {256, 256}, 2304, 72, true, false, false});
         }
         printf("%d checks, %d failures\n", checks, failures);
         return failures != 0;

@@ -156,8 +156,8 @@ static void check_pages(const es_cuda_attn_plan *plan, const int32_t *pages)
     for (int32_t b = 0; b < plan->blocks; b++) {
         const es_cuda_attn_piece *piece = &block[b].first;
         const int32_t first = es_cuda_attn_begin(piece) * ES_CUDA_ATTN_STEP;
-        for (int32_t i = first; piece->from < piece->to && i < first + ES_CUDA_ATTN_STEP && i < piece->start + piece->tokens;
-             i++)
+        for (int32_t i = first;
+             piece->from < piece->to && i < first + ES_CUDA_ATTN_STEP && i < piece->start + piece->tokens; i++)
             assert_int_equal(block[b].page[i / plan->page - first / plan->page], pages[piece->first_page + i / plan->page]);
     }
 }

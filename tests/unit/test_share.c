@@ -33,8 +33,7 @@ static void check_plan(int64_t items, int64_t tile, int64_t workers)
 static void shares_are_even_and_cover_everything(void **state)
 {
     (void)state;
-    const int64_t sizes[] = {-1,       0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 1000, 100000, (1ll << 31) + 5, (1ll << 32) + 7,
-                             INT64_MAX};
+    const int64_t sizes[] = {-1, 0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 1000, 100000, (1ll << 31) + 5, (1ll << 32) + 7, INT64_MAX};
     const int64_t tiles[] = {-1, 0, 1, 2, 3, 16, 512, 1ll << 40};
     const int64_t counts[] = {-1, 0, 1, 2, 3, 7, 16, 132};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -127,7 +127,8 @@ static void check_extremes(es_case *c, es_dtype type, bool in_one_go)
 {
     static const int32_t counts[] = {1, 2, 5, 16};
     product_arguments a;
-    for (int k = 0; k < (in_one_go ? 3 : 4); k++)
+    const int kinds = !in_one_go ? 4 : c->candidate->products.few[type] ? 3 : 1;
+    for (int k = 0; k < kinds; k++)
         for (int kind = 0; kind < 8; kind++) {
             if (!new_product(c, type, true, ES_PRODUCT_ROWS, counts[k], 256, &a)) return;
             a.in_one_go = in_one_go;
@@ -163,7 +164,7 @@ void es_check_one_token(es_case *c, es_dtype type)
         a.in_one_go = true;
         es_case_run(c, run_product, &a, "one token, 16 x %d", (int)a.columns);
     }
-    for (int32_t n = 2; n <= ES_FEW_TOKENS; n++)
+    for (int32_t n = 2; n <= ES_FEW_TOKENS && c->candidate->products.few[type]; n++)
         for (int w = 0; w < 4; w++) {
             if (!new_product(c, type, true, ES_PRODUCT_ROWS, n, wide[w], &a)) return;
             a.in_one_go = true;

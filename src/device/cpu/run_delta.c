@@ -11,7 +11,8 @@ static int64_t channels_of(const es_delta_shape *s)
 }
 
 /* The input of channel group `c` at row `row` of the span: earlier rows come from the state, or count as zero. */
-static const float *conv_input(const es_op_delta_prepare *op, const es_span *span, int32_t row, int64_t c, const float *zeros)
+static const float *conv_input(const es_op_delta_prepare *op, const es_span *span, int32_t row, int64_t c,
+                               const float *zeros)
 {
     const int64_t channels = channels_of(&op->shape);
     if (row >= 0) return es_cpu_floats(op->x) + (span->first_row + row) * channels + c;
@@ -41,10 +42,10 @@ static void convolve_head(es_cpu *cpu, const es_op_delta_prepare *op, const es_s
     for (int32_t t = 0; t < span->rows; t++) {
         float *out = es_cpu_floats(op->out) + (span->first_row + t) * channels + c;
         /* Rows lie kilobytes apart: no prefetcher of the machine foresees the next page. */
-        if (t + FETCH_ROWS < span->rows)
-            fetch_row(conv_input(op, span, t + FETCH_ROWS, c, zeros), out + FETCH_ROWS * channels, n);
+        if (t + FETCH_ROWS < span->rows) fetch_row(conv_input(op, span, t + FETCH_ROWS, c, zeros), out + FETCH_ROWS * channels, n);
         cpu->kernels.conv_silu(conv_input(op, span, t - 3, c, zeros), conv_input(op, span, t - 2, c, zeros),
-                               conv_input(op, span, t - 1, c, zeros), conv_input(op, span, t, c, zeros), w, channels, out, n);
+                               conv_input(op, span, t - 1, c, zeros), conv_input(op, span, t, c, zeros), w,
+                               channels, out, n);
         if (unit) cpu->kernels.unit_length(out, out, n, 1e-6f, scale);
     }
     /* Oldest first: a state row that is still needed moves down before it is overwritten. */
@@ -96,28 +97,37 @@ static int64_t tiles_of(const es_delta_shape *s)
     return (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS;
 }
 
-static float *state_of(const es_cpu *cpu, const es_op_delta_scan *op, int64_t unit)
+typedef struct scan_place {
+    const es_span *span;
+    int32_t head, column;
+} scan_place;
+
+static scan_place place_of(const es_cpu *cpu, const es_delta_shape *s, int64_t unit)
 {
-    const es_delta_shape *s = &op->shape;
-    const int64_t tiles = tiles_of(s), head = unit / tiles % s->value_heads;
-    const es_span *span = &cpu->batch->span[unit / (s->value_heads * tiles)];
-    return es_cpu_floats(op->state) + ((int64_t)span->slot * s->value_heads + head) * s->key_dim * s->value_dim +
-           unit % tiles * ES_DELTA_COLUMNS;
+    const int64_t tiles = tiles_of(s);
+    return (scan_place){&cpu->batch->span[unit / (s->value_heads * tiles)], (int32_t)(unit / tiles % s->value_heads),
+                        (int32_t)(unit % tiles) * ES_DELTA_COLUMNS};
 }
 
-static void scan_tile(es_cpu *cpu, const es_op_delta_scan *op, int64_t unit)
+static float *state_of(const es_op_delta_scan *op, scan_place at)
 {
     const es_delta_shape *s = &op->shape;
-    const int64_t tiles = tiles_of(s), units = cpu->batch->spans * s->value_heads * tiles;
-    const es_span *span = &cpu->batch->span[unit / (s->value_heads * tiles)];
-    const int32_t head = (int32_t)(unit / tiles % s->value_heads), column = (int32_t)(unit % tiles) * ES_DELTA_COLUMNS;
+    return es_cpu_floats(op->state) + ((int64_t)at.span->slot * s->value_heads + at.head) * s->key_dim * s->value_dim + at.column;
+}
+
+/* `next`: the state of the tile that comes after, or NULL. */
+static void scan_tile(es_cpu *cpu, const es_op_delta_scan *op, scan_place at, const float *next)
+{
+    const es_delta_shape *s = &op->shape;
+    const es_span *span = at.span;
+    const int32_t head = at.head, column = at.column;
     const int64_t channels = channels_of(s), row = span->first_row;
     const int32_t key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
     const float *x = es_cpu_floats(op->x) + row * channels;
     const es_delta_tile tile = {
-        .state = state_of(cpu, op, unit),
+        .state = state_of(op, at),
         .state_stride = s->value_dim,
-        .next = unit + 1 < units ? state_of(cpu, op, unit + 1) : NULL,
+        .next = next,
         .fresh = span->start == 0,
         .key_dim = s->key_dim,
         .columns = s->value_dim - column < ES_DELTA_COLUMNS ? s->value_dim - column : ES_DELTA_COLUMNS,
@@ -155,15 +165,14 @@ bool es_cpu_delta_joins(const es_cpu *cpu, const es_delta_shape *shape)
 static void scan_unit(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delta_finish *finish, int64_t unit)
 {
     const es_delta_shape *s = &op->shape;
-    const int64_t tiles = tiles_of(s);
-    const es_span *span = &cpu->batch->span[unit / (s->value_heads * tiles)];
-    const int64_t head = unit / tiles % s->value_heads;
-    scan_tile(cpu, op, unit);
-    for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < span->rows; r++) {
-        const int64_t row = span->first_row + r, ahead = ((row + FETCH_ROWS) * s->value_heads + head) * s->value_dim;
-        if (r + FETCH_ROWS < span->rows)
+    const int64_t tiles = tiles_of(s), units = cpu->batch->spans * s->value_heads * tiles;
+    const scan_place at = place_of(cpu, s, unit);
+    scan_tile(cpu, op, at, unit + 1 < units ? state_of(op, place_of(cpu, s, unit + 1)) : NULL);
+    for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < at.span->rows; r++) {
+        const int64_t row = at.span->first_row + r, ahead = ((row + FETCH_ROWS) * s->value_heads + at.head) * s->value_dim;
+        if (r + FETCH_ROWS < at.span->rows)
             fetch_row(es_cpu_floats(finish->z) + ahead, es_cpu_floats(finish->out) + ahead, s->value_dim);
-        finish_unit(cpu, finish, row * s->value_heads + head);
+        finish_unit(cpu, finish, row * s->value_heads + at.head);
     }
 }
 

@@ -9,8 +9,8 @@
  *   mode bf16dp  the same, in its own order of sums (product.h)
  *   mode int8  F32 weights as in f32; F16 and BF16 as bfloat16; quantised ones as integers (product.h)
  *
- * For all but f32 the tokens are first encoded into panels or rows: by every worker for itself while they are few (cheaper
- * than meeting), by all together when they are many. */
+ * For all but f32 the tokens are first encoded into panels or rows: by every worker for itself while they are few (cheaper than
+ * meeting), by all together when they are many. */
 #include "device/cpu/cpu.h"
 
 #include "base/half.h"
@@ -116,9 +116,7 @@ static void product_f32(es_cpu *cpu, const es_cpu_block *block, int worker)
     es_cpu_worker *me = &cpu->worker[worker];
     const es_cpu_input *in = &me->input;
     for (int32_t t = 0; t < in->tokens; t += ES_DOT_TOKENS) {
-        es_dot_tile tile = {.x = in->x + t,
-                            .rows = block->count,
-                            .lanes = me->sums,
+        es_dot_tile tile = {.x = in->x + t, .rows = block->count, .lanes = me->sums,
                             .tokens = in->tokens - t < ES_DOT_TOKENS ? in->tokens - t : ES_DOT_TOKENS};
         for (int64_t from = 0; from < block->columns; from += ES_DOT_COLUMNS) {
             tile.columns = (int32_t)(block->columns - from < ES_DOT_COLUMNS ? block->columns - from : ES_DOT_COLUMNS);
@@ -155,10 +153,8 @@ static void product_bf16(es_cpu *cpu, const es_cpu_block *block, int worker)
         rows.w = w;
         rows.stride = padded;
     }
-    if (cpu->options.numeric == ES_NUMERIC_BF16DP)
-        cpu->kernels.product_bf16dp(&rows, &me->input.dp, me->product);
-    else
-        cpu->kernels.products.bf16(&rows, me->input.bf16, me->input.panels, me->product);
+    if (cpu->options.numeric == ES_NUMERIC_BF16DP) cpu->kernels.product_bf16dp(&rows, &me->input.dp, me->product);
+    else cpu->kernels.products.bf16(&rows, me->input.bf16, me->input.panels, me->product);
 }
 
 static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
@@ -228,8 +224,8 @@ static int64_t blocks_of(const es_matmul_part *part)
     return (part->weight.rows + ES_DOT_ROWS - 1) / ES_DOT_ROWS;
 }
 
-/* A few rows, each normed by every worker for itself: cheaper than meeting. Others may read the norm's output later: each row
- * of it is written by one worker, and the other workers keep theirs apart. */
+/* A few rows, each normed by every worker for itself: cheaper than meeting. Others may read the norm's output later: each row of
+ * it is written by one worker, and the other workers keep theirs apart. */
 static void norm_own(es_cpu *cpu, const es_op_rmsnorm *norm, int32_t tokens, int worker)
 {
     es_cpu_worker *me = &cpu->worker[worker];
@@ -268,7 +264,7 @@ static void prepare_input(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsno
     es_pool_meet(cpu->pool);
 }
 
-/* Units [from, to) of the operation's: blocks of sixteen rows, counted through its parts. */
+/* Some of the operation's units: blocks of sixteen rows, counted through its parts. */
 static void run_units(es_cpu *cpu, const es_op_matmul *op, es_range units, int32_t tokens, int worker)
 {
     int64_t first = 0;
@@ -282,9 +278,7 @@ static void run_units(es_cpu *cpu, const es_op_matmul *op, es_range units, int32
             const int32_t count = w->rows - row < ES_DOT_ROWS ? (int32_t)(w->rows - row) : ES_DOT_ROWS;
             const es_cpu_block block = {
                 .data = w->at.buffer->data + w->at.offset + (size_t)row * es_dtype_bytes(w->type, w->cols),
-                .type = w->type,
-                .columns = w->cols,
-                .count = count,
+                .type = w->type, .columns = w->cols, .count = count,
             };
             es_cpu_product_block(cpu, &block, worker);
             store_block(cpu, part, row, count, tokens, worker);

@@ -110,7 +110,8 @@ static __device__ __forceinline__ void es_attn_finish_some(const es_attn_args &a
 #pragma unroll 2
     for (int i = group; i < all; i += GROUPS) {
         const int t = (int)((i + 0.5f) * per_task), task = first + t * step, slice = task % slices;
-        es_attn_settle(records + i * ES_ATTN_RECORD, es_attn_record(a, split.node + i - t * split.nodes, task / slices, slice),
+        es_attn_settle(records + i * ES_ATTN_RECORD,
+                       es_attn_record(a, split.node + i - t * split.nodes, task / slices, slice),
                        a.head_dim - slice * ES_ATTN_SLICE);
     }
     es_attn_finish_meet<THREADS>();

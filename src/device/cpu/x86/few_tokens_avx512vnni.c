@@ -37,21 +37,9 @@ INLINE __m512i dots(const few *f, const __m512i *w, int64_t b, const int first, 
     return z;
 }
 
-INLINE __m512 add_sum(__m512 acc, __m512 scale, float x_scale, __m512 sum)
-{
-    return _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), sum, acc);
-}
-
 INLINE void store(const __m512 *acc, const int n, float *out)
 {
     UNROLL for (int t = 0; t < n; t++) _mm512_storeu_ps(out + t * ES_PRODUCT_ROWS, acc[t]);
-}
-
-/* Four bytes of every row. */
-INLINE __m512i four_bytes(const few *f, size_t at)
-{
-    const __m512i r = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    return _mm512_i32gather_epi32(_mm512_mullo_epi32(r, _mm512_set1_epi32((int)f->stride)), f->rows + at, 1);
 }
 
 INLINE void few_q8_0(const few *f, const int n, float *out)
@@ -69,9 +57,9 @@ INLINE void few_q8_0(const few *f, const int n, float *out)
         UNROLL for (int k = 0; k < 8; k++) w[k] = _mm512_xor_si512(w[k], _mm512_set1_epi8((char)128));
         const __m256i sums = _mm256_cvtps_epi32(_mm256_maskz_loadu_ps((__mmask8)((1u << n) - 1), panel->sum + b * n));
         _mm256_storeu_si256((__m256i *)start, _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(sums, 7)));
-        const __m512 scale = es_low_halves(four_bytes(f, at));
+        const __m512 scale = es_low_halves(es_four_bytes(f->rows + at, f->stride));
         UNROLL for (int t = 0; t < n; t++) acc[t] =
-            add_sum(acc[t], scale, panel->scale[b * n + t],
+            es_add_sum(acc[t], scale, panel->scale[b * n + t],
                     _mm512_cvtepi32_ps(dots(f, w, b, 0, 8, t, n, _mm512_set1_epi32(start[t]))));
     }
     store(acc, n, out);
@@ -118,8 +106,8 @@ INLINE void few_k(const few *f, const int n, const bool fifth, const size_t byte
                 const float x_scale = panel->scale[(b + g) * n + t];
                 __m512i sum = dots(f, w + 8 * g, b + g, 0, 8, t, n, _mm512_setzero_si512());
                 if (g && !fifth) sum = _mm512_srai_epi32(sum, 4);
-                acc[t] = add_sum(acc[t], scale[2 * j + g], x_scale, _mm512_cvtepi32_ps(sum));
-                acc[t] = add_sum(acc[t], offset[2 * j + g], x_scale, _mm512_set1_ps(panel->sum[(b + g) * n + t]));
+                acc[t] = es_add_sum(acc[t], scale[2 * j + g], x_scale, _mm512_cvtepi32_ps(sum));
+                acc[t] = es_add_sum(acc[t], offset[2 * j + g], x_scale, _mm512_set1_ps(panel->sum[(b + g) * n + t]));
             }
         }
     }
@@ -149,7 +137,7 @@ INLINE void few_q6_k(const few *f, const int n, float *out)
         const size_t at = (size_t)i * bytes;
         int32_t start[16][ES_FEW_TOKENS];
         __m512i scales[4];
-        const __m512 d = es_high_halves(four_bytes(f, at + bytes - 4)); /* no more bytes need be there */
+        const __m512 d = es_high_halves(es_four_bytes(f->rows + at + bytes - 4, f->stride)); /* no more bytes need be there */
         es_turn_rows(f->rows + at + offsetof(es_block_q6_k, scales), f->stride, 4, scales);
         start_q6(f, i * 8, n, start);
         for (int k = 0; k < 2; k++) { /* a half of 128: four parts */
@@ -169,7 +157,7 @@ INLINE void few_q6_k(const few *f, const int n, float *out)
                     UNROLL for (int t = 0; t < n; t++)
                     {
                         const __m512i from = _mm512_set1_epi32(start[8 * k + 2 * part + h][t]);
-                        acc[t] = add_sum(acc[t], scale, panel->scale[b * n + t],
+                        acc[t] = es_add_sum(acc[t], scale, panel->scale[b * n + t],
                                          _mm512_cvtepi32_ps(dots(f, w + 4 * h, b, 4 * h, 4, t, n, from)));
                     }
                 }

@@ -21,20 +21,12 @@ enum { SHORT_ROW = 1024 }; /* bytes */
 typedef struct sixteen {
     const uint8_t *rows, *ahead;
     size_t row_bytes;
-    __m512i index; /* r · row_bytes */
 } sixteen;
 
 INLINE sixteen sixteen_rows(const void *rows, size_t row_bytes)
 {
-    const __m512i r = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const uint8_t *first = rows, *ahead = first + (row_bytes < SHORT_ROW ? 32 : 16) * row_bytes;
-    return (sixteen){first, ahead, row_bytes, _mm512_mullo_epi32(r, _mm512_set1_epi32((int)row_bytes))};
-}
-
-/* Four bytes of each row. */
-INLINE __m512i four_bytes(const sixteen *s, size_t at)
-{
-    return _mm512_i32gather_epi32(s->index, s->rows + at, 1);
+    return (sixteen){first, ahead, row_bytes};
 }
 
 /* Fetch bytes [from, to) of sixteen rows that come later. */
@@ -81,11 +73,6 @@ INLINE __m512i less_zero(__m512i x, int zero)
     return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_dpbusd_epi32(_mm512_setzero_si512(), z, x));
 }
 
-INLINE __m512 add_sum(__m512 acc, __m512 scale, float x_scale, __m512 sum)
-{
-    return _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), sum, acc);
-}
-
 static void one_q8_0(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out)
 {
     const sixteen s = sixteen_rows(rows, row_bytes);
@@ -98,7 +85,7 @@ static void one_q8_0(const void *rows, size_t row_bytes, int64_t columns, const 
         __m512i z[8];
         for (int i = 0; i < 8; i++)
             z[i] = _mm512_dpbusd_epi32(start, _mm512_xor_si512(two_rows(&s, i, at + 2), _mm512_set1_epi8((char)128)), x);
-        acc = add_sum(acc, es_low_halves(four_bytes(&s, at)), panel->scale[b], sums_of(z));
+        acc = es_add_sum(acc, es_low_halves(es_four_bytes(s.rows + at, (int64_t)row_bytes)), panel->scale[b], sums_of(z));
     }
     _mm512_storeu_ps(out, acc);
 }
@@ -132,7 +119,7 @@ INLINE void one_nibbles(const void *rows, size_t row_bytes, int64_t columns, con
     for (int64_t b = 0; b < columns / 32; b++) {
         const size_t at = (size_t)b * bytes;
         fetch_next(&s, 16 * at, 16 * (at + bytes));
-        const __m512i x = inputs(panel, b), words = four_bytes(&s, at);
+        const __m512i x = inputs(panel, b), words = es_four_bytes(s.rows + at, (int64_t)row_bytes);
         const __m512i start = offsets ? _mm512_setzero_si512() : less_zero(x, fifth ? 16 : 8);
         __m512i z[8];
         for (int i = 0; i < 8; i++) {
@@ -140,8 +127,8 @@ INLINE void one_nibbles(const void *rows, size_t row_bytes, int64_t columns, con
             if (fifth) q = _mm512_or_si512(q, two_rows_of_fifths(&s, i, at + high));
             z[i] = _mm512_dpbusd_epi32(start, q, x);
         }
-        acc = add_sum(acc, es_low_halves(words), panel->scale[b], sums_of(z));
-        if (offsets) acc = add_sum(acc, es_high_halves(words), panel->scale[b], _mm512_set1_ps(panel->sum[b]));
+        acc = es_add_sum(acc, es_low_halves(words), panel->scale[b], sums_of(z));
+        if (offsets) acc = es_add_sum(acc, es_high_halves(words), panel->scale[b], _mm512_set1_ps(panel->sum[b]));
     }
     _mm512_storeu_ps(out, acc);
 }
@@ -204,8 +191,8 @@ INLINE void one_k(const void *rows, size_t row_bytes, int64_t columns, const es_
             k_sums(packed, high, j, fifth, panel, b, sum);
             UNROLL for (int g = 0; g < 2; g++)
             {
-                acc = add_sum(acc, es_k_scale(&k, 2 * j + g), panel->scale[b + g], _mm512_cvtepi32_ps(sum[g]));
-                acc = add_sum(acc, es_k_offset(&k, 2 * j + g), panel->scale[b + g], _mm512_set1_ps(panel->sum[b + g]));
+                acc = es_add_sum(acc, es_k_scale(&k, 2 * j + g), panel->scale[b + g], _mm512_cvtepi32_ps(sum[g]));
+                acc = es_add_sum(acc, es_k_offset(&k, 2 * j + g), panel->scale[b + g], _mm512_set1_ps(panel->sum[b + g]));
             }
         }
     }
@@ -246,7 +233,7 @@ INLINE __m512 add_q6_part(__m512 acc, const __m512i low[8], const __m512i high[8
         __m512i sum = _mm512_set1_epi32(start[n % 4][n / 4]);
         UNROLL for (int w = 4 * half; w < 4 * half + 4; w++) sum =
             _mm512_dpbusd_epi32(sum, es_q6_values(low[w], high[w], part % 4), four_inputs(panel, b, w));
-        acc = add_sum(acc, _mm512_mul_ps(d, es_signed_byte(scales[n / 4], n % 4)), panel->scale[b], _mm512_cvtepi32_ps(sum));
+        acc = es_add_sum(acc, _mm512_mul_ps(d, es_signed_byte(scales[n / 4], n % 4)), panel->scale[b], _mm512_cvtepi32_ps(sum));
     }
     return acc;
 }
@@ -261,7 +248,7 @@ static void one_q6_k(const void *rows, size_t row_bytes, int64_t columns, const 
         const size_t at = (size_t)i * bytes;
         int32_t start[4][4];
         __m512i scales[4];
-        const __m512 d = es_high_halves(four_bytes(&s, at + 206)); /* the last word ends with the block */
+        const __m512 d = es_high_halves(es_four_bytes(s.rows + at + 206, (int64_t)row_bytes)); /* the last word ends with the block */
         es_turn_rows(s.rows + at + 192, stride, 4, scales);
         start_q6(panel, i * 8, start);
         UNROLL for (int k = 0; k < 2; k++) /* a half of 128: four parts */

@@ -31,12 +31,25 @@ INLINE void es_turn_rows(const uint8_t *at, int64_t stride, const int words, __m
     }
 }
 
+/* Four bytes of each of sixteen rows. */
+INLINE __m512i es_four_bytes(const uint8_t *at, int64_t stride)
+{
+    const __m512i r = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_i32gather_epi32(_mm512_mullo_epi32(r, _mm512_set1_epi32((int)stride)), at, 1);
+}
+
 /* Four bytes in every lane. */
 INLINE __m512i es_four_inputs(const int8_t *x)
 {
     int32_t word;
     memcpy(&word, x, sizeof word);
     return _mm512_set1_epi32(word);
+}
+
+/* acc + (scale · x_scale) · sum. */
+INLINE __m512 es_add_sum(__m512 acc, __m512 scale, float x_scale, __m512 sum)
+{
+    return _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), sum, acc);
 }
 
 /* The lower or upper halves of sixteen words as floats. */
