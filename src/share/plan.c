@@ -8,6 +8,11 @@ int32_t es_plan_weight(int32_t rows)
     return 8 + rows;
 }
 
+int32_t es_plan_rows(int32_t weight)
+{
+    return weight - es_plan_weight(0);
+}
+
 static const es_plan_item *item_of(const es_plan_list *list, int32_t i)
 {
     return (const es_plan_item *)(const void *)((const char *)list->items + (size_t)i * list->stride);
@@ -40,34 +45,72 @@ void es_plan_cut(const es_plan_list *list, int64_t unit, int worker, int32_t *it
     else *partition = inside;
 }
 
-/* Seconds until the busiest worker is done and what was split is merged. */
-static double seconds_with(const es_plan_list *list, const es_plan_costs *costs, int64_t unit)
+int32_t es_plan_unit(const es_plan_list *list, int32_t i, int64_t grain)
 {
-    int64_t most = 0, previous = 0;
-    int32_t longest = 0;
-    for (int w = 1; w <= list->workers; w++) {
-        int32_t item;
-        int64_t partition;
-        es_plan_cut(list, unit, w, &item, &partition);
-        const es_plan_item *it = item < list->count ? item_of(list, item) : NULL;
-        const int64_t at = it ? it->before + partition * it->weight : list->cost;
-        if (at - previous > most) most = at - previous;
-        if (partition > 0 && it->partitions > longest) longest = it->partitions;
-        previous = at;
-    }
-    int height = 1;
-    while (longest >> height) height++;
-    return (double)most * costs->cost + (longest ? costs->meet + 2 * height * costs->node : 0);
+    const es_plan_item *it = item_of(list, i);
+    const int64_t cost = (int64_t)it->partitions * it->weight, behind = list->cost - it->before - cost;
+    if (cost <= grain || grain == 0 || behind / list->workers >= cost) return 0;
+    int32_t unit = 1;
+    while ((int64_t)2 * unit * it->weight <= grain) unit *= 2;
+    return unit < it->partitions ? unit : 0;
 }
 
-int64_t es_plan_choose(const es_plan_list *list, const es_plan_costs *costs)
+/* What a grain makes of a list. */
+typedef struct pieces {
+    int64_t tasks, count, rows; /* to be taken; published, and rows of those */
+    int64_t last;               /* cost of the dearest that may come last */
+} pieces;
+
+static pieces count_pieces(const es_plan_list *list, int64_t grain)
 {
-    int64_t chosen = 0;
+    pieces all = {0};
+    for (int32_t i = 0; i < list->count; i++) {
+        const es_plan_item *it = item_of(list, i);
+        const int32_t unit = es_plan_unit(list, i, grain), count = unit ? (it->partitions - 1) / unit + 1 : 1;
+        const int64_t cost = (int64_t)(unit ? unit : it->partitions) * it->weight;
+        const bool early = !unit && (list->cost - it->before - cost) / list->workers >= cost;
+        if (!early && cost > all.last) all.last = cost;
+        all.tasks += count;
+        if (!unit) continue;
+        all.count += count;
+        all.rows += (int64_t)count * ((es_plan_rows(it->weight) + 7) / 8 * 8);
+    }
+    return all;
+}
+
+bool es_plan_fits(const es_plan_list *list, int64_t grain, es_plan_room room)
+{
+    const pieces all = count_pieces(list, grain);
+    return all.count <= room.pieces && all.rows <= room.rows;
+}
+
+/* Seconds until the last worker is done and what was split is merged. */
+static double seconds_with(const es_plan_list *list, const es_plan_costs *costs, const pieces *all)
+{
+    const double last = (double)all->last, workers = list->workers;
+    const double folds = all->tasks <= list->workers ? last + last / 8 : (double)list->cost / workers + last / 2;
+    const double merges = (double)all->count * costs->meet / 8 + (double)all->rows * costs->row;
+    return folds * costs->cost + (all->count ? costs->meet + merges / workers : 0);
+}
+
+int64_t es_plan_grain(const es_plan_list *list, const es_plan_costs *costs, es_plan_room room)
+{
+    int64_t chosen = 0, units = 1;
+    int32_t longest = 1, heaviest = 1;
     if (list->workers < 2 || list->count == 0) return 0;
-    double best = seconds_with(list, costs, 0);
-    for (int64_t unit = ES_PLAN_WORST_UNIT; unit > 0; unit /= 2) {
-        const double seconds = seconds_with(list, costs, unit);
-        if (seconds < best) best = seconds, chosen = unit;
+    for (int32_t i = 0; i < list->count; i++) {
+        const es_plan_item *it = item_of(list, i);
+        if (it->partitions > longest) longest = it->partitions;
+        if (it->weight > heaviest) heaviest = it->weight;
+    }
+    pieces all = count_pieces(list, 0);
+    double best = seconds_with(list, costs, &all);
+    while (2 * units < longest) units *= 2;
+    for (; units > 0; units /= 2) {
+        all = count_pieces(list, units * heaviest);
+        if (all.count > room.pieces || all.rows > room.rows) break;
+        const double seconds = seconds_with(list, costs, &all);
+        if (seconds < best) best = seconds, chosen = units * heaviest;
     }
     return chosen;
 }

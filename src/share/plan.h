@@ -1,13 +1,17 @@
 /* plan.h: the arithmetic of sharing out attention: who starts where, and what it would cost.
  *
- * The engine cuts its steps with es_plan_cut(); `evenshare plan` asks es_plan_estimate() about hardware that may not be here.
+ * The CPU cuts its steps with es_plan_grain(), a GPU with es_plan_cut(); `evenshare plan` asks es_plan_estimate() about hardware
+ * that may not be here.
  * Pure functions. Neither can change an answer: any cut gives the same merges (run_attention.c says why). */
 #ifndef ES_SHARE_PLAN_H
 #define ES_SHARE_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/** Query rows of an item of so much weight. */
+int32_t es_plan_rows(int32_t weight);
 /** What a partition of keys costs for `rows` query rows that share the read: reading costs as much as computing 8 of them. */
 int32_t es_plan_weight(int32_t rows);
 
@@ -35,14 +39,26 @@ void es_plan_cut(const es_plan_list *list, int64_t unit, int worker, int32_t *it
 typedef struct es_plan_costs {
     double cost;  /**< of one unit of an item's cost: a partition takes weight · cost */
     double meet;  /**< a barrier more, for the merge */
-    double node;  /**< merging one published node */
+    double row;   /**< merging one row of a published node */
 } es_plan_costs;
 
-enum { ES_PLAN_WORST_UNIT = 16 };
+/** What there is room for: pieces of items, and rows of the nodes that they publish (each node's rounded up to 8). */
+typedef struct es_plan_room {
+    int64_t pieces, rows;
+} es_plan_room;
 
-/** The unit for es_plan_cut() that ends first: 0 (whole items, V1) or a power of two up to ES_PLAN_WORST_UNIT (V2). A split is
- *  charged a barrier, and two nodes of each height of the longest split item's tree. Ties go to the larger unit, V1 first. */
-int64_t es_plan_choose(const es_plan_list *list, const es_plan_costs *costs);
+/** Where workers take items in their order, one after the other, whoever is free: partitions of each piece that item `i` is cut into,
+ *  a power of two, so that a piece is one node of the tree; 0: it stays whole. No piece costs more than `grain` (0: all stay whole),
+ *  one partition apart; an item that is dear is whole all the same while what comes behind it keeps every other worker as busy. */
+int32_t es_plan_unit(const es_plan_list *list, int32_t i, int64_t grain);
+
+/** Whether the pieces of a grain find room. */
+bool es_plan_fits(const es_plan_list *list, int64_t grain, es_plan_room room);
+
+/** The grain that ends first and finds room: 0 (whole items, V1), or a power of two of partitions of the heaviest item (V2). Whoever is
+ *  last is half a piece late; where there is no more than a piece for each worker, one of them is an eighth slower than the
+ *  others. A split is charged a barrier, and for each piece an eighth of one and its rows. Ties go to the larger grain. */
+int64_t es_plan_grain(const es_plan_list *list, const es_plan_costs *costs, es_plan_room room);
 
 /** What a device can do, as far as the cost model asks. docs/plan.md describes the file. */
 typedef struct es_profile {

@@ -93,14 +93,25 @@ void es_pool_meet(es_pool *pool)
     }
 }
 
+/* The worker's counter for this operation. Nobody looks at the other one between the meeting before it and the one behind it. */
+static int next_turn(struct worker *me)
+{
+    const int turn = (int)(me->takes++ % 2);
+    atomic_store_explicit(&me->taken[!turn], 0, memory_order_relaxed);
+    return turn;
+}
+
 es_take es_pool_take(es_pool *pool, int64_t units, int64_t pieces, int worker)
 {
-    struct worker *me = &pool->worker[worker];
-    const int turn = (int)(me->takes++ % 2);
     const int64_t grain = units / (pool->workers * pieces);
-    /* Nobody looks at the other counter between the meeting before this operation and the one behind it. */
-    atomic_store_explicit(&me->taken[!turn], 0, memory_order_relaxed);
-    return (es_take){pool, es_share_plan(units, 1, pool->workers), grain > 0 ? grain : 1, turn, worker, 0};
+    const int visited = units <= pool->workers ? pool->workers - 1 : 0;
+    return (es_take){pool, es_share_plan(units, 1, pool->workers), grain > 0 ? grain : 1, next_turn(&pool->worker[worker]), worker, visited};
+}
+
+es_take es_pool_take_in_order(es_pool *pool, int64_t units, int worker)
+{
+    /* One share, the first worker's, and nobody goes on to another. */
+    return (es_take){pool, es_share_plan(units, 1, 1), 1, next_turn(&pool->worker[worker]), 0, pool->workers - 1};
 }
 
 bool es_take_next(es_take *take, es_range *piece)

@@ -45,9 +45,12 @@ typedef struct es_take {
     int turn, from, visited; /**< which of the shares' two counters; whose share; how many were found empty */
 } es_take;
 #define ES_TAKE_SINGLY INT32_MAX /**< as `pieces`: one unit at a time */
+#define ES_TAKE_PIECES 8         /**< where units are alike and small */
 /** Called by every worker for the same operations in the same order; all meet between two of them. `units` ≥ 0; a share is cut
- *  into `pieces` ≥ 1, of one unit at least. */
+ *  into `pieces` ≥ 1, of one unit at least. Where nobody has more than one unit, everybody does his own. */
 es_take es_pool_take(es_pool *pool, int64_t units, int64_t pieces, int worker);
+/** The same, but all units are taken in their order, one at a time, whoever is free: the last are the ones that somebody may wait for. */
+es_take es_pool_take_in_order(es_pool *pool, int64_t units, int worker);
 /** The next units for this worker; false when there are none left to begin. */
 bool es_take_next(es_take *take, es_range *piece);
 /** Barriers passed since the pool was opened, for `bench`. */

@@ -98,23 +98,65 @@ static void cuts_cover_every_partition_once(void **state)
     }
 }
 
-/* Whole items where that comes out even or splitting costs more than it saves; a split where one worker would walk alone. */
+static const es_plan_room plenty = {1 << 20, 1 << 20};
+
+/* Whole items where splitting costs more than it saves; a split where one worker would walk alone, or one may be late. */
 static void a_split_is_chosen_where_it_ends_first(void **state)
 {
     (void)state;
-    const es_plan_costs cheap = {1e-6, 1e-6, 1e-6}, dear = {1e-6, 1.0, 1e-6}, merges = {1e-6, 1e-6, 1.0};
+    const es_plan_costs cheap = {1e-6, 1e-6, 1e-8}, dear = {1e-6, 1.0, 1e-8}, merges = {1e-6, 1e-6, 1.0};
     const es_plan_item one = {0, 800, 10}, even[] = {{0, 100, 10}, {1000, 100, 10}}, brief = {0, 3, 10};
     const es_plan_list alone = {&one, sizeof one, 1, 8000, 4}, two = {even, sizeof one, 2, 2000, 2}, few = {&brief, sizeof one, 1, 30, 2};
-    assert_true(es_plan_choose(&alone, &cheap) == ES_PLAN_WORST_UNIT / 2); /* 200 each: a multiple of 8, not of 16 */
-    assert_true(es_plan_choose(&alone, &dear) == 0);
-    assert_true(es_plan_choose(&alone, &merges) == 0);
-    assert_true(es_plan_choose(&two, &cheap) == 0);
-    /* 30 µs alone; 20 µs with a split after two partitions, and 1 + 2 · 2 more for it. */
-    assert_true(es_plan_choose(&few, &cheap) == 2);
-    const es_plan_costs slower = {1e-6, 6.5e-6, 1e-6};
-    assert_true(es_plan_choose(&few, &slower) == 0);
+    /* 2,000 µs each, half a piece, 1 for the barrier, and for each piece 1/8 + 8 · 0.01 by four workers: with 2, 4 and 8 partitions to
+     * a piece 2,031.5, 2,031.25 and 2,046. */
+    assert_true(es_plan_grain(&alone, &cheap, plenty) == 40);
+    assert_true(es_plan_grain(&alone, &dear, plenty) == 0);
+    assert_true(es_plan_grain(&alone, &merges, plenty) == 0);
+    /* 1,125 with one slower worker, or 1,000 and half a piece. */
+    assert_true(es_plan_grain(&two, &cheap, plenty) > 0);
+    const es_plan_costs fast = {1e-9, 1e-6, 1e-8};
+    assert_true(es_plan_grain(&two, &fast, plenty) == 0);
+    /* 33.75 µs alone; in three pieces 15, half a piece, and 1 + 3 · (1/8 + 8 · 0.01) / 2. */
+    assert_true(es_plan_grain(&few, &cheap, plenty) == 10);
+    const es_plan_costs slower = {1e-6, 12e-6, 1e-8};
+    assert_true(es_plan_grain(&few, &slower, plenty) == 0);
     const es_plan_list nobody = {&one, sizeof one, 0, 0, 4}, single = {&one, sizeof one, 1, 8000, 1};
-    assert_true(es_plan_choose(&nobody, &cheap) == 0 && es_plan_choose(&single, &cheap) == 0);
+    assert_true(es_plan_grain(&nobody, &cheap, plenty) == 0 && es_plan_grain(&single, &cheap, plenty) == 0);
+}
+
+/* Pieces are powers of two and no dearer than the grain, they find room, and what stays whole is cheap or comes early. */
+static void pieces_are_bounded(void **state)
+{
+    (void)state;
+    enum { ITEMS = 40 };
+    const es_plan_costs costs = {1e-6, 2e-6, 1e-8};
+    es_plan_item item[ITEMS];
+    int splits = 0;
+    for (int seed = 1; seed < 200; seed++) {
+        const es_plan_room room = {seed * 5, seed * 100};
+        es_plan_list list = {item, sizeof *item, 1 + seed % ITEMS, 0, 2 + seed % 30};
+        for (int i = 0; i < list.count; i++) {
+            item[i] = (es_plan_item){list.cost, 1 + seed * (i * 7 + 3) % 997, es_plan_weight(1 + (i * seed) % 64)};
+            list.cost += (int64_t)item[i].partitions * item[i].weight;
+        }
+        const int64_t grain = es_plan_grain(&list, &costs, room);
+        int64_t pieces = 0, rows = 0;
+        for (int i = 0; i < list.count; i++) {
+            const int32_t unit = es_plan_unit(&list, i, grain);
+            const int64_t cost = (int64_t)item[i].partitions * item[i].weight, behind = list.cost - item[i].before - cost;
+            if (unit == 0) {
+                assert_true(grain == 0 || cost <= grain || behind >= cost * list.workers || item[i].partitions == 1);
+                continue;
+            }
+            assert_true((unit & (unit - 1)) == 0 && unit < item[i].partitions);
+            assert_true(unit == 1 || (int64_t)unit * item[i].weight <= grain);
+            pieces += (item[i].partitions - 1) / unit + 1;
+            rows += ((item[i].partitions - 1) / unit + 1) * ((es_plan_rows(item[i].weight) + 7) / 8 * 8);
+        }
+        assert_true(pieces <= room.pieces && rows <= room.rows);
+        splits += pieces > 0;
+    }
+    assert_true(splits > 50);
 }
 
 int main(void)
@@ -122,6 +164,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_worked_figures_come_out), cmocka_unit_test(the_cost_model_can_be_done_by_hand),
         cmocka_unit_test(what_cannot_be_planned_is_refused), cmocka_unit_test(cuts_cover_every_partition_once),
-        cmocka_unit_test(a_split_is_chosen_where_it_ends_first)};
+        cmocka_unit_test(a_split_is_chosen_where_it_ends_first), cmocka_unit_test(pieces_are_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

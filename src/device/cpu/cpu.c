@@ -175,7 +175,7 @@ static void run_pair(es_cpu *cpu, const es_op *op, const es_op *next, int worker
 /* Nothing was left to several workers: nobody need meet for it. */
 static bool is_idle(const es_cpu *cpu, const es_op *op)
 {
-    return (op->kind == ES_OP_ATTN_MERGE && !cpu->attn_split) || (op->kind == ES_OP_PICK && !cpu->batch->pick);
+    return (op->kind == ES_OP_ATTN_MERGE && !cpu->attn_merges) || (op->kind == ES_OP_PICK && !cpu->batch->pick);
 }
 
 static void step_job(void *argument, int worker)
@@ -234,13 +234,13 @@ static void *cut(cutter *c, int64_t count, size_t size)
     return place;
 }
 
-static void cut_piece(cutter *c, const es_cpu *cpu, int32_t rows, es_attn_piece *piece)
+static void cut_stack(cutter *c, const es_cpu *cpu, int32_t rows, es_cpu_worker *me)
 {
-    piece->node = cut(c, cpu->nodes, sizeof *piece->node);
+    me->stack = cut(c, cpu->nodes, sizeof *me->stack);
     for (int32_t n = 0; n < cpu->nodes; n++) {
         float *m = cut(c, rows, sizeof *m), *l = cut(c, rows, sizeof *l);
         float *o = cut(c, (int64_t)rows * cpu->options.attn.head_dim, sizeof *o);
-        if (piece->node) piece->node[n].m = m, piece->node[n].l = l, piece->node[n].o = o;
+        if (me->stack) me->stack[n].m = m, me->stack[n].l = l, me->stack[n].o = o;
     }
 }
 
@@ -286,6 +286,8 @@ static void cut_all(cutter *c, es_cpu *cpu)
     cpu->row_position = cut(c, o->rows, sizeof *cpu->row_position);
     cpu->row_span = cut(c, o->rows, sizeof *cpu->row_span);
     cpu->item = cut(c, cpu->item_capacity, sizeof *cpu->item);
+    cpu->task = cut(c, cpu->task_capacity, sizeof *cpu->task);
+    cpu->published = cut(c, cpu->published_rows * (o->attn.head_dim + 2), sizeof *cpu->published);
     if (o->numeric != ES_NUMERIC_F32) cut_room(c, cpu, o->rows, &cpu->room);
     for (int w = 0; w < o->threads; w++) {
         es_cpu_worker *me = &cpu->worker[w];
@@ -299,7 +301,7 @@ static void cut_all(cutter *c, es_cpu *cpu)
         me->p = cut(c, rows * ES_ATTN_TILE, sizeof *me->p);
         me->lanes = cut(c, rows * 16, sizeof *me->lanes);
         if (o->kv_type == ES_KV_Q8_0) cut_query(c, rows, o->attn.head_dim, &me->query);
-        for (int i = 0; i < 2; i++) cut_piece(c, cpu, rows, &me->piece[i]);
+        cut_stack(c, cpu, rows, me);
     }
 }
 
@@ -323,12 +325,12 @@ static es_status check_options(const es_device_options *o)
     return ES_OK;
 }
 
-/* Two nodes for each height of the tree over the longest sequence, and one in the making. */
+/* A node for each height of the tree over the longest sequence, and one in the making. */
 static int32_t nodes_for(int64_t context)
 {
     int32_t height = 0;
     while (((int64_t)ES_ATTN_PARTITION << height) < context) height++;
-    return 2 * height + 2;
+    return height + 2;
 }
 
 static es_status build(es_cpu *cpu, const es_device_options *options)
@@ -343,6 +345,8 @@ static es_status build(es_cpu *cpu, const es_device_options *options)
         cpu->kv_block = (int64_t)es_kv_page_bytes(a, cpu->options.kv_type) / (a->kv_heads * (a->page / ES_ATTN_BLOCK));
         const int32_t group = a->query_heads / a->kv_heads, tile = ES_ATTN_ROWS / group;
         cpu->item_capacity = a->kv_heads * (options->rows / tile + options->spans + 1);
+        cpu->task_capacity = cpu->item_capacity + ES_ATTN_PIECES * threads;
+        cpu->published_rows = threads > 1 ? (int64_t)threads * 2 * cpu->nodes * ES_ATTN_ROWS : 0;
     }
     cpu->worker = calloc((size_t)threads, sizeof *cpu->worker);
     if (!cpu->worker) return es_fail(ES_NO_MEMORY, "no memory for %d workers", threads);

@@ -24,18 +24,27 @@ struct es_buffer {
 #define ES_ATTN_ROWS 64
 /** Tokens of a partition: the leaves of the merge tree. A constant of the numeric mode. */
 #define ES_ATTN_PARTITION 128
-/** Nodes that one item's stack can hold: two for each height of a tree over 2^30 partitions, and those of a cut on each
- *  side. */
-#define ES_ATTN_MOST_NODES 128
+/** Nodes that one item's stack can hold: one for each height of a tree over 2^31 partitions, and one in the making. */
+#define ES_ATTN_MOST_NODES 33
+/** Pieces of items that a step may have, for each worker. */
+#define ES_ATTN_PIECES 64
 /** Channels of an attention head. */
 #define ES_ATTN_MOST_HEAD_DIM 1024
 
-/** One query tile of one KV head of one span: what one worker may fold alone, or several in runs of partitions. */
+/** One query tile of one KV head of one span: what one worker folds alone, or several in pieces. */
 typedef struct es_attn_item {
     int32_t span, kv_head;
     int32_t first_row, tokens;      /**< rows of the step */
     es_plan_item load;              /**< leaves, the cost of one, and of all earlier items */
+    int32_t unit;                   /**< partitions of a piece; 0: the item is whole */
+    int32_t merges;                 /**< query rows of earlier items that are in pieces */
+    int64_t node;                   /**< where its pieces' nodes begin: rows of `published` */
 } es_attn_item;
+
+/** What a worker takes: a piece of an item, or all of it. */
+typedef struct es_attn_task {
+    int32_t item, piece;
+} es_attn_task;
 
 /** A node of the merge tree over `rows` query rows: [rows] m, [rows] l, [rows][head_dim] o. */
 typedef struct es_attn_node {
@@ -43,12 +52,6 @@ typedef struct es_attn_node {
     int64_t index;
     float *m, *l, *o;
 } es_attn_node;
-
-/** The maximal aligned nodes of a run of partitions of one item. */
-typedef struct es_attn_piece {
-    int32_t item, count;
-    es_attn_node *node; /**< [nodes] */
-} es_attn_piece;
 
 /** Room for tokens in panels: [tokens rounded up to 16][columns rounded up to 32], and a scale and a sum per block. bf16 has
  *  ES_TOKENS_APART elements more for each token. */
@@ -88,8 +91,7 @@ typedef struct es_cpu_worker {
     float *normed;          /**< [16][columns] rows normed for this worker alone */
     float *p, *lanes;       /**< attention scratch: [64 rows][64], [64 rows][16] */
     es_query_room query;    /**< with keys and values in 8 bits */
-    int32_t pieces;         /**< runs published for the merge */
-    es_attn_piece piece[2];
+    es_attn_node *stack;    /**< [nodes] of the item or piece that it folds */
 } es_cpu_worker;
 
 /** Copies of weights, in pieces of memory that can lie in huge pages. */
@@ -125,10 +127,12 @@ typedef struct es_cpu {
     int64_t *row_position;     /**< [rows] */
     int32_t *row_span;         /**< [rows] */
     es_attn_item *item;        /**< [item_capacity] */
-    int32_t items, item_capacity, nodes;
+    es_attn_task *task;        /**< [task_capacity] in the order in which they are taken */
+    float *published;          /**< nodes of pieces: [published_rows] of m, l and o, see es_attn_item */
+    int64_t published_rows;
+    int32_t items, item_capacity, tasks, task_capacity, nodes;
+    int32_t attn_merges;       /**< query rows of items that are left to several workers */
     int64_t attn_cost;
-    int64_t attn_unit;         /**< partitions that are never split; 0: whole items (V1) */
-    bool attn_split;           /**< some item is left to several workers */
     es_plan_costs attn_costs;  /**< measured when the device opens, for `auto` */
 } es_cpu;
 
@@ -147,12 +151,10 @@ static inline es_range es_cpu_share(const es_cpu *cpu, int64_t units, int worker
 
 /** Where a KV head's block of sixteen tokens begins in the cache of keys (or values), in bytes; `token` counts inside the page. */
 int64_t es_cpu_kv_block(const es_cpu *cpu, const es_attn_shape *shape, int64_t page, int32_t kv_head, int64_t token);
-/** Per-step plan of attention: items and who starts where. Called once per submit, before the job. */
+/** Per-step plan of attention: items, and what of them is taken as one. Called once per submit, before the job. */
 void es_cpu_attn_plan(es_cpu *cpu);
 /** Measure what splitting costs here: some hundred microseconds. Before the first submit. */
 es_status es_cpu_attn_measure(es_cpu *cpu);
-/** Where worker w's run of partitions begins (and worker w − 1's ends). */
-void es_cpu_attn_cut(const es_cpu *cpu, int worker, int32_t *item, int64_t *partition);
 
 /* One function per operation; each does worker's share. in the run_*.c files. */
 void es_cpu_embed(es_cpu *cpu, const es_op_embed *op, int worker);

@@ -1,7 +1,7 @@
 /* measure_attention.c: what splitting a long sequence costs on this machine, measured when a device opens.
  *
  * Three figures, each the least of a few runs: folding a tile of keys for the query heads of one KV head, merging two partials, and
- * a barrier. They decide who does what in `auto` (es_plan_choose), never what comes out. On a busy machine a barrier waits for
+ * a barrier. They decide who does what in `auto` (es_plan_grain), never what comes out. On a busy machine a barrier waits for
  * somebody who is not running, in whatever way the work is cut: what is measured beyond MOST_MEET is not its price. Keys lie in
  * the cache here; read from memory they take longer, so that a split pays a little earlier than is reckoned. */
 #include "device/cpu/cpu.h"
@@ -93,6 +93,6 @@ es_status es_cpu_attn_measure(es_cpu *cpu)
     for (int b = 0; b < ES_ATTN_TILE_BLOCKS; b++) g.tile_q8.k[b] = g.tile_q8.v[b] = (const uint8_t *)(const void *)g.tile.k[b];
     es_pool_run(cpu->pool, measure_job, &g);
     free(all);
-    cpu->attn_costs = (es_plan_costs){g.fold * (ES_ATTN_PARTITION / ES_ATTN_TILE) / es_plan_weight(group), g.meet, g.merge};
+    cpu->attn_costs = (es_plan_costs){g.fold * (ES_ATTN_PARTITION / ES_ATTN_TILE) / es_plan_weight(group), g.meet, g.merge / group};
     return ES_OK;
 }

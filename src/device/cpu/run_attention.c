@@ -5,9 +5,9 @@
  * covers partitions [j·2^h, (j+1)·2^h), left before right, and a missing right child changes nothing. A stack does that like
  * a binary counter: whenever the two topmost nodes are siblings, they merge.
  *
- * Workers take contiguous runs of partitions of equal cost across all items. A run that holds a whole item finishes it
- * (V1). A run that holds part of one publishes its maximal aligned nodes (V2), and es_cpu_attn_merge() continues the stack
- * over all published nodes in order. Both do the same merges in the same tree: the plan cannot change a bit. */
+ * Workers take items whole and finish them (V1), or in pieces of 2^h partitions (V2): whoever folds a piece publishes its node of
+ * the tree, and es_cpu_attn_merge() goes on from there. Both do the same merges in the same tree: neither the plan nor who takes
+ * what can change a bit. */
 #include "device/cpu/cpu.h"
 #include "device/cpu/math.h"
 
@@ -17,14 +17,10 @@ static es_plan_list attn_list(const es_cpu *cpu)
                           .workers = es_pool_workers(cpu->pool)};
 }
 
-void es_cpu_attn_plan(es_cpu *cpu)
+static void list_items(es_cpu *cpu)
 {
     const es_batch *batch = cpu->batch;
     const es_attn_shape *shape = &cpu->options.attn;
-    cpu->items = 0;
-    cpu->attn_cost = 0;
-    cpu->attn_split = false;
-    if (shape->head_dim == 0) return;
     const int32_t group = shape->query_heads / shape->kv_heads, tile = ES_ATTN_ROWS / group > 0 ? ES_ATTN_ROWS / group : 1;
     for (int32_t s = 0; s < batch->spans; s++) {
         const es_span *span = &batch->span[s];
@@ -41,24 +37,57 @@ void es_cpu_attn_plan(es_cpu *cpu)
                 cpu->attn_cost += (int64_t)item->load.weight * item->load.partitions;
             }
     }
-    const es_plan_list list = attn_list(cpu);
-    const es_attention how = cpu->options.attention;
-    cpu->attn_unit = how == ES_ATTENTION_V1 ? 0 : how == ES_ATTENTION_V2 ? 1 : es_plan_choose(&list, &cpu->attn_costs);
-    /* A share that starts inside an item is what makes the merge necessary. */
-    const int workers = es_pool_workers(cpu->pool);
-    for (int w = 1; w < workers && !cpu->attn_split; w++) {
-        int32_t item;
-        int64_t partition;
-        es_cpu_attn_cut(cpu, w, &item, &partition);
-        cpu->attn_split = partition > 0;
+}
+
+static int32_t rows_of(const es_cpu *cpu, const es_attn_item *item)
+{
+    return item->tokens * (cpu->options.attn.query_heads / cpu->options.attn.kv_heads);
+}
+
+/* Rows that a node of the item takes in `published`: its m and l fill whole cache lines. */
+static int64_t published_rows(const es_cpu *cpu, const es_attn_item *item)
+{
+    return (rows_of(cpu, item) + 7) / 8 * 8;
+}
+
+static int32_t pieces_of(const es_attn_item *item)
+{
+    return item->unit ? (item->load.partitions - 1) / item->unit + 1 : 1;
+}
+
+void es_cpu_attn_plan(es_cpu *cpu)
+{
+    cpu->items = cpu->tasks = cpu->attn_merges = 0;
+    cpu->attn_cost = 0;
+    if (cpu->options.attn.head_dim == 0) return;
+    list_items(cpu);
+    es_plan_list list = attn_list(cpu);
+    const es_plan_room room = {cpu->task_capacity - cpu->item_capacity, cpu->published_rows};
+    int64_t grain = 0, node = 0;
+    if (cpu->options.attention == ES_ATTENTION_AUTO) {
+        grain = es_plan_grain(&list, &cpu->attn_costs, room);
+    } else if (cpu->options.attention == ES_ATTENTION_V2 && list.workers > 1) {
+        list.workers = INT32_MAX; /* no item is left whole for what comes behind it */
+        for (grain = 1; !es_plan_fits(&list, grain, room);) grain *= 2;
+    }
+    for (int32_t i = 0; i < cpu->items; i++) {
+        es_attn_item *item = &cpu->item[i];
+        item->unit = es_plan_unit(&list, i, grain);
+        item->merges = cpu->attn_merges;
+        item->node = node;
+        for (int32_t p = 0; p < pieces_of(item); p++) cpu->task[cpu->tasks++] = (es_attn_task){i, p};
+        if (!item->unit) continue;
+        cpu->attn_merges += rows_of(cpu, item);
+        node += pieces_of(item) * published_rows(cpu, item);
     }
 }
 
-/* Where worker w's run begins: an item and a partition of it, a multiple of the step's unit. */
-void es_cpu_attn_cut(const es_cpu *cpu, int worker, int32_t *item, int64_t *partition)
+/* The node that a piece publishes: [rows] m, [rows] l, [rows][head_dim] o. */
+static es_attn_node published(const es_cpu *cpu, const es_attn_item *item, int32_t piece)
 {
-    const es_plan_list list = attn_list(cpu);
-    es_plan_cut(&list, cpu->attn_unit, worker, item, partition);
+    const int64_t rows = published_rows(cpu, item);
+    float *at = cpu->published + (item->node + piece * rows) * (cpu->options.attn.head_dim + 2);
+    return (es_attn_node){.index = piece, .m = at, .l = at + rows, .o = at + 2 * rows};
 }
 
 /* One fold: an item's query rows and where its keys are. */
@@ -76,7 +105,7 @@ static fold start_fold(es_cpu *cpu, const es_op_attn *op, const es_attn_item *it
 {
     const es_span *span = &cpu->batch->span[item->span];
     const int32_t group = op->shape.query_heads / op->shape.kv_heads;
-    fold f = {cpu, op, item, span, &cpu->worker[worker], group, group * item->tokens,
+    fold f = {cpu, op, item, span, &cpu->worker[worker], group, rows_of(cpu, item),
               span->start + (item->first_row - span->first_row)};
     /* Row r is query head r mod group of token r / group. */
     for (int32_t r = 0; r < f.rows; r++)
@@ -181,107 +210,107 @@ static bool are_siblings(const es_attn_node *left, const es_attn_node *right)
     return left->height == right->height && left->index % 2 == 0 && right->index == left->index + 1;
 }
 
-static void merge_rows(const es_cpu *cpu, const es_attn_node *into, const es_attn_node *from, int32_t first, int32_t last,
-                       int32_t dim)
+static void merge_rows(const fold *f, const es_attn_node *into, const es_attn_node *from)
 {
-    for (int32_t r = first; r < last; r++)
-        cpu->kernels.attn_merge(&into->m[r], &into->l[r], into->o + (int64_t)r * dim, from->m[r], from->l[r],
-                                from->o + (int64_t)r * dim, dim);
+    const int32_t dim = f->op->shape.head_dim;
+    for (int32_t r = 0; r < f->rows; r++)
+        f->cpu->kernels.attn_merge(&into->m[r], &into->l[r], into->o + (int64_t)r * dim, from->m[r], from->l[r],
+                                   from->o + (int64_t)r * dim, dim);
 }
 
-/* Folds partitions [from, to) of an item onto the piece's stack of nodes. */
-static void fold_run(const fold *f, int64_t from, int64_t to, es_attn_piece *piece)
+/* Folds partitions [from, to) of an item, `from` a multiple of a power of two ≥ to − from, into the first node of the stack. */
+static void fold_run(const fold *f, int64_t from, int64_t to)
 {
-    piece->count = 0;
+    es_attn_node *node = f->me->stack;
+    int32_t count = 0;
     for (int64_t p = from; p < to; p++) {
-        fold_partition(f, p, &piece->node[piece->count++]);
-        while (piece->count > 1 && are_siblings(&piece->node[piece->count - 2], &piece->node[piece->count - 1])) {
-            es_attn_node *left = &piece->node[piece->count - 2];
-            merge_rows(f->cpu, left, &piece->node[piece->count - 1], 0, f->rows, f->op->shape.head_dim);
-            left->height++;
-            left->index /= 2;
-            piece->count--;
+        fold_partition(f, p, &node[count++]);
+        while (count > 1 && are_siblings(&node[count - 2], &node[count - 1])) {
+            merge_rows(f, &node[count - 2], &node[count - 1]);
+            node[count - 2].height++;
+            node[count - 2].index /= 2;
+            count--;
         }
     }
+    /* What is left of the stack is the right edge of the tree: nodes of falling height, merged from the right. */
+    for (int32_t i = count - 1; i > 0; i--) merge_rows(f, &node[i - 1], &node[i]);
 }
 
 /* out = o / l, times σ(gate); a row that saw nothing gives zeros. */
-static void write_row(const fold *f, const es_attn_node *node, int32_t r)
+static void write_row(const fold *f, int32_t r, float l, const float *o)
 {
     const es_attn_shape *shape = &f->op->shape;
     const int64_t row = f->item->first_row + r / f->group, head = f->item->kv_head * f->group + r % f->group;
     const float *gate = es_cpu_floats(f->op->gate);
     if (gate) gate += row * f->op->gate_stride + head * f->op->gate_head_stride;
     float *out = es_cpu_floats(f->op->out) + (row * shape->query_heads + head) * shape->head_dim;
-    const float inverse = node->l[r] > 0 ? 1.0f / node->l[r] : 0.0f;
-    f->cpu->kernels.scale_gate(node->o + (int64_t)r * shape->head_dim, inverse, gate, out, shape->head_dim);
+    const float inverse = l > 0 ? 1.0f / l : 0.0f;
+    f->cpu->kernels.scale_gate(o, inverse, gate, out, shape->head_dim);
 }
 
-/* What is left of the stack is the right edge of the tree: nodes of falling height, merged from the right. */
-static void finish_stack(const fold *f, es_attn_node *node, int32_t count, int32_t first, int32_t last)
+static void fold_piece(const fold *f, int32_t piece)
 {
-    for (int32_t i = count - 1; i > 0; i--) merge_rows(f->cpu, &node[i - 1], &node[i], first, last, f->op->shape.head_dim);
-    for (int32_t r = first; r < last; r++) write_row(f, &node[0], r);
+    const es_attn_item *item = f->item;
+    es_attn_node *node = &f->me->stack[0];
+    if (!item->unit) {
+        fold_run(f, 0, item->load.partitions);
+        for (int32_t r = 0; r < f->rows; r++) write_row(f, r, node->l[r], node->o + (int64_t)r * f->op->shape.head_dim);
+        return;
+    }
+    /* Into its place at once: nodes are large. */
+    const es_attn_node own = *node;
+    const int64_t from = (int64_t)piece * item->unit, to = from + item->unit;
+    *node = published(f->cpu, item, piece);
+    fold_run(f, from, to < item->load.partitions ? to : item->load.partitions);
+    *node = own;
 }
 
 void es_cpu_attn(es_cpu *cpu, const es_op_attn *op, int worker)
 {
-    es_cpu_worker *me = &cpu->worker[worker];
-    int32_t item, last_item;
-    int64_t partition, last_partition;
-    es_cpu_attn_cut(cpu, worker, &item, &partition);
-    es_cpu_attn_cut(cpu, worker + 1, &last_item, &last_partition);
-    me->pieces = 0;
-    for (; item < last_item || (item == last_item && partition < last_partition); item++, partition = 0) {
-        const es_attn_item *it = &cpu->item[item];
-        const int64_t end = item == last_item ? last_partition : it->load.partitions;
-        const fold f = start_fold(cpu, op, it, worker);
-        if (cpu->options.kv_type == ES_KV_Q8_0) encode_queries(&f);
-        es_attn_piece *piece = &me->piece[me->pieces];
-        piece->item = item;
-        fold_run(&f, partition, end, piece);
-        if (partition == 0 && end == it->load.partitions)
-            finish_stack(&f, piece->node, piece->count, 0, f.rows);
-        else
-            me->pieces++; /* at most two: a run's first item and its last */
+    es_take take = es_pool_take_in_order(cpu->pool, cpu->tasks, worker);
+    int32_t item = -1;
+    fold f;
+    for (es_range one; es_take_next(&take, &one);) {
+        const es_attn_task *task = &cpu->task[one.begin];
+        if (task->item != item) {
+            item = task->item;
+            f = start_fold(cpu, op, &cpu->item[item], worker);
+            if (cpu->options.kv_type == ES_KV_Q8_0) encode_queries(&f);
+        }
+        fold_piece(&f, task->piece);
     }
 }
 
-/* Continues one item's stack over the pieces of all workers, for some of its rows. Nodes are merged in place; rows are
- * disjoint between callers, so several workers may finish one item together. */
-static void merge_item(es_cpu *cpu, const es_op_attn *op, int32_t item, int32_t first, int32_t last, int worker)
+/* One row of an item over the nodes of all its pieces: the stack of fold_run(), begun at their height. Rows are disjoint between
+ * workers, and only o is merged in place: m and l of several rows share a cache line. */
+static void merge_row(const fold *f, int32_t r)
 {
-    const fold f = start_fold(cpu, op, &cpu->item[item], worker);
+    const int32_t dim = f->op->shape.head_dim, pieces = pieces_of(f->item);
+    float m[ES_ATTN_MOST_NODES], l[ES_ATTN_MOST_NODES];
     es_attn_node stack[ES_ATTN_MOST_NODES];
     int32_t count = 0;
-    for (int w = 0; w < es_pool_workers(cpu->pool); w++)
-        for (int32_t p = 0; p < cpu->worker[w].pieces; p++) {
-            const es_attn_piece *piece = &cpu->worker[w].piece[p];
-            if (piece->item != item) continue;
-            for (int32_t n = 0; n < piece->count; n++) {
-                stack[count++] = piece->node[n];
-                while (count > 1 && are_siblings(&stack[count - 2], &stack[count - 1])) {
-                    merge_rows(cpu, &stack[count - 2], &stack[count - 1], first, last, op->shape.head_dim);
-                    stack[count - 2].height++;
-                    stack[count - 2].index /= 2;
-                    count--;
-                }
-            }
+    for (int32_t p = 0; p < pieces; p++) {
+        const es_attn_node node = published(f->cpu, f->item, p);
+        m[count] = node.m[r], l[count] = node.l[r];
+        stack[count++] = (es_attn_node){.index = p, .o = node.o + (int64_t)r * dim};
+        for (; count > 1 && (p + 1 == pieces || are_siblings(&stack[count - 2], &stack[count - 1])); count--) {
+            const int32_t to = count - 2;
+            f->cpu->kernels.attn_merge(&m[to], &l[to], stack[to].o, m[to + 1], l[to + 1], stack[to + 1].o, dim);
+            stack[to].height++;
+            stack[to].index /= 2;
         }
-    finish_stack(&f, stack, count, first, last);
+    }
+    write_row(f, r, l[0], stack[0].o);
 }
 
 void es_cpu_attn_merge(es_cpu *cpu, const es_op_attn *op, int worker)
 {
-    const int workers = es_pool_workers(cpu->pool);
-    const int32_t group = op->shape.query_heads / op->shape.kv_heads;
-    int32_t previous = -1;
-    for (int w = 0; w < workers; w++)
-        for (int32_t p = 0; p < cpu->worker[w].pieces; p++) {
-            const int32_t item = cpu->worker[w].piece[p].item;
-            if (item == previous) continue; /* pieces of one item stand one after the other */
-            previous = item;
-            const es_range rows = es_cpu_share(cpu, (int64_t)cpu->item[item].tokens * group, worker);
-            if (rows.begin < rows.end) merge_item(cpu, op, item, (int32_t)rows.begin, (int32_t)rows.end, worker);
-        }
+    const es_range rows = es_cpu_share(cpu, cpu->attn_merges, worker);
+    for (int32_t i = 0; i < cpu->items; i++) {
+        const es_attn_item *item = &cpu->item[i];
+        if (!item->unit || item->merges >= rows.end || item->merges + rows_of(cpu, item) <= rows.begin) continue;
+        const fold f = start_fold(cpu, op, item, worker);
+        for (int32_t r = 0; r < f.rows; r++)
+            if (item->merges + r >= rows.begin && item->merges + r < rows.end) merge_row(&f, r);
+    }
 }

@@ -114,12 +114,13 @@ static void prepare_key_and_value(es_cpu *cpu, const es_op_attn_prepare *op, int
 void es_cpu_attn_prepare(es_cpu *cpu, const es_op_attn_prepare *op, int worker)
 {
     const int64_t heads = op->shape.query_heads + op->shape.kv_heads;
-    const es_range share = es_cpu_share(cpu, cpu->batch->rows * heads, worker);
-    for (int64_t unit = share.begin; unit < share.end; unit++) {
-        const int32_t head = (int32_t)(unit % heads);
-        if (head < op->shape.query_heads)
-            prepare_query(cpu, op, unit / heads, head);
-        else
-            prepare_key_and_value(cpu, op, unit / heads, head - op->shape.query_heads);
-    }
+    es_take take = es_pool_take(cpu->pool, cpu->batch->rows * heads, ES_TAKE_PIECES, worker);
+    for (es_range some; es_take_next(&take, &some);)
+        for (int64_t unit = some.begin; unit < some.end; unit++) {
+            const int32_t head = (int32_t)(unit % heads);
+            if (head < op->shape.query_heads)
+                prepare_query(cpu, op, unit / heads, head);
+            else
+                prepare_key_and_value(cpu, op, unit / heads, head - op->shape.query_heads);
+        }
 }

@@ -69,26 +69,26 @@ static void gates_of_row(const es_op_delta_prepare *op, int64_t row)
     }
 }
 
-void es_cpu_delta_prepare(es_cpu *cpu, const es_op_delta_prepare *op, int worker)
+/* Channels of head h of a span: of the queries, the keys, or the values. */
+static void prepare_unit(es_cpu *cpu, const es_op_delta_prepare *op, const es_span *span, int64_t h)
 {
     const es_delta_shape *s = &op->shape;
+    const int64_t values = 2 * (int64_t)s->key_heads * s->key_dim;
+    if (h < 2 * s->key_heads)
+        convolve_head(cpu, op, span, h * s->key_dim, s->key_dim, true, h < s->key_heads ? 1.0f / sqrtf((float)s->key_dim) : 1.0f);
+    else
+        convolve_head(cpu, op, span, values + (h - 2 * s->key_heads) * s->value_dim, s->value_dim, false, 1.0f);
+}
+
+void es_cpu_delta_prepare(es_cpu *cpu, const es_op_delta_prepare *op, int worker)
+{
     const es_batch *batch = cpu->batch;
-    const int64_t heads = 2 * (int64_t)s->key_heads + s->value_heads;
-    const float scale = 1.0f / sqrtf((float)s->key_dim);
-    const es_range share = es_cpu_share(cpu, batch->spans * heads, worker);
-    for (int64_t unit = share.begin; unit < share.end; unit++) {
-        const es_span *span = &batch->span[unit / heads];
-        const int64_t h = unit % heads;
-        const int64_t values = 2 * (int64_t)s->key_heads * s->key_dim;
-        if (h < s->key_heads)
-            convolve_head(cpu, op, span, h * s->key_dim, s->key_dim, true, scale);
-        else if (h < 2 * s->key_heads)
-            convolve_head(cpu, op, span, h * s->key_dim, s->key_dim, true, 1.0f);
-        else
-            convolve_head(cpu, op, span, values + (h - 2 * s->key_heads) * s->value_dim, s->value_dim, false, 1.0f);
-    }
+    const int64_t heads = 2 * (int64_t)op->shape.key_heads + op->shape.value_heads;
     const es_range rows = es_cpu_share(cpu, batch->rows, worker);
     for (int64_t row = rows.begin; row < rows.end; row++) gates_of_row(op, row);
+    es_take take = es_pool_take(cpu->pool, batch->spans * heads, ES_TAKE_SINGLY, worker);
+    for (es_range one; es_take_next(&take, &one);)
+        for (int64_t unit = one.begin; unit < one.end; unit++) prepare_unit(cpu, op, &batch->span[unit / heads], unit % heads);
 }
 
 /* Units of the scan are 64 columns of one head's state, over all rows of a span. */
@@ -189,6 +189,7 @@ void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delt
 
 void es_cpu_delta_finish(es_cpu *cpu, const es_op_delta_finish *op, int worker)
 {
-    const es_range share = es_cpu_share(cpu, (int64_t)cpu->batch->rows * op->shape.value_heads, worker);
-    for (int64_t unit = share.begin; unit < share.end; unit++) finish_unit(cpu, op, unit);
+    es_take take = es_pool_take(cpu->pool, (int64_t)cpu->batch->rows * op->shape.value_heads, ES_TAKE_PIECES, worker);
+    for (es_range some; es_take_next(&take, &some);)
+        for (int64_t unit = some.begin; unit < some.end; unit++) finish_unit(cpu, op, unit);
 }

@@ -48,13 +48,14 @@ void es_cpu_swiglu(es_cpu *cpu, const es_op_swiglu *op, int worker)
     /* A unit is a piece of a row, so that a single row is shared too. */
     const int32_t piece = 1024;
     const int64_t pieces = (op->width + piece - 1) / piece;
-    const es_range share = es_cpu_share(cpu, (int64_t)cpu->batch->rows * op->per_row * pieces, worker);
-    for (int64_t u = share.begin; u < share.end; u++) {
-        const int32_t from = (int32_t)(u % pieces) * piece;
-        const int64_t at = u / pieces * op->stride + from;
-        const int32_t n = op->width - from < piece ? op->width - from : piece;
-        cpu->kernels.swiglu(es_cpu_floats(op->gate) + at, es_cpu_floats(op->up) + at, es_cpu_floats(op->out) + at, n);
-    }
+    es_take take = es_pool_take(cpu->pool, (int64_t)cpu->batch->rows * op->per_row * pieces, ES_TAKE_PIECES, worker);
+    for (es_range some; es_take_next(&take, &some);)
+        for (int64_t u = some.begin; u < some.end; u++) {
+            const int32_t from = (int32_t)(u % pieces) * piece;
+            const int64_t at = u / pieces * op->stride + from;
+            const int32_t n = op->width - from < piece ? op->width - from : piece;
+            cpu->kernels.swiglu(es_cpu_floats(op->gate) + at, es_cpu_floats(op->up) + at, es_cpu_floats(op->out) + at, n);
+        }
 }
 
 /* A row is one worker's: its vocabulary is what bounds it. */
