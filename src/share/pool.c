@@ -103,29 +103,45 @@ static int next_turn(struct worker *me)
 
 es_take es_pool_take(es_pool *pool, int64_t units, int64_t pieces, int worker)
 {
-    const int64_t grain = units / (pool->workers * pieces);
-    const int visited = units <= pool->workers ? pool->workers - 1 : 0;
-    return (es_take){pool, es_share_plan(units, 1, pool->workers), grain > 0 ? grain : 1, next_turn(&pool->worker[worker]), worker, visited};
+    const int64_t most = units / (pool->workers * pieces), grain = most > 0 ? most : 1;
+    return (es_take){.pool = pool, .plan = es_share_plan(units, 1, pool->workers), .grain = grain, .last = grain,
+                     .turn = next_turn(&pool->worker[worker]), .from = worker,
+                     .visited = units <= pool->workers ? pool->workers - 1 : 0};
+}
+
+es_take es_pool_take_whole(es_pool *pool, int64_t wholes, int64_t parts, int worker)
+{
+    return (es_take){.pool = pool, .plan = es_share_plan(wholes * parts, parts, pool->workers), .grain = parts, .last = 1,
+                     .turn = next_turn(&pool->worker[worker]), .from = worker};
 }
 
 es_take es_pool_take_in_order(es_pool *pool, int64_t units, int worker)
 {
     /* One share, the first worker's, and nobody goes on to another. */
-    return (es_take){pool, es_share_plan(units, 1, 1), 1, next_turn(&pool->worker[worker]), 0, pool->workers - 1};
+    return (es_take){.pool = pool, .plan = es_share_plan(units, 1, 1), .grain = 1, .last = 1,
+                     .turn = next_turn(&pool->worker[worker]), .visited = pool->workers - 1};
+}
+
+/* The next units of a share, from its counter; false when there are none. */
+static bool take_piece(const es_take *take, es_range share, _Atomic int64_t *taken, es_range *piece)
+{
+    int64_t before = atomic_load_explicit(taken, memory_order_relaxed), some;
+    do {
+        const int64_t left = share.end - share.begin - before;
+        if (left <= 0) return false;
+        some = left > take->grain ? take->grain : take->last;
+        if (some > left) some = left;
+    } while (!atomic_compare_exchange_weak_explicit(taken, &before, before + some, memory_order_relaxed, memory_order_relaxed));
+    *piece = (es_range){share.begin + before, share.begin + before + some};
+    return true;
 }
 
 bool es_take_next(es_take *take, es_range *piece)
 {
     const int workers = take->pool->workers;
-    for (; take->visited < workers; take->visited++, take->from = (take->from + 1) % workers) {
-        const es_range share = es_share_range(&take->plan, take->from);
-        _Atomic int64_t *taken = &take->pool->worker[take->from].taken[take->turn];
-        if (share.begin + atomic_load_explicit(taken, memory_order_relaxed) >= share.end) continue;
-        piece->begin = share.begin + atomic_fetch_add_explicit(taken, take->grain, memory_order_relaxed);
-        if (piece->begin >= share.end) continue;
-        piece->end = share.end - piece->begin < take->grain ? share.end : piece->begin + take->grain;
-        return true;
-    }
+    for (; take->visited < workers; take->visited++, take->from = (take->from + 1) % workers)
+        if (take_piece(take, es_share_range(&take->plan, take->from), &take->pool->worker[take->from].taken[take->turn], piece))
+            return true;
     return false;
 }
 

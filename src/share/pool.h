@@ -41,7 +41,7 @@ void es_pool_meet(es_pool *pool);
 typedef struct es_take {
     es_pool *pool;
     es_share plan;
-    int64_t grain;           /**< units of a piece */
+    int64_t grain, last;     /**< units of a piece, and of the pieces that a share's last `grain` units come in */
     int turn, from, visited; /**< which of the shares' two counters; whose share; how many were found empty */
 } es_take;
 #define ES_TAKE_SINGLY INT32_MAX /**< as `pieces`: one unit at a time */
@@ -49,6 +49,9 @@ typedef struct es_take {
 /** Called by every worker for the same operations in the same order; all meet between two of them. `units` ≥ 0; a share is cut
  *  into `pieces` ≥ 1, of one unit at least. Where nobody has more than one unit, everybody does his own. */
 es_take es_pool_take(es_pool *pool, int64_t units, int64_t pieces, int worker);
+/** The same for `wholes` units of `parts` ≥ 1 parts each, and ranges of parts: one whole unit at a time, but the last one of a share
+ *  in its parts, so that nobody waits for a whole unit of someone else. */
+es_take es_pool_take_whole(es_pool *pool, int64_t wholes, int64_t parts, int worker);
 /** The same, but all units are taken in their order, one at a time, whoever is free: the last are the ones that somebody may wait for. */
 es_take es_pool_take_in_order(es_pool *pool, int64_t units, int worker);
 /** The next units for this worker; false when there are none left to begin. */

@@ -115,7 +115,9 @@ static void take_job(void *argument, int worker)
     for (int op = 0; op < OPERATIONS; op++) {
         const int64_t units = op % MOST_UNITS;
         es_take take = op % 5 == 4 ? es_pool_take_in_order(t->pool, units, worker)
-                                   : es_pool_take(t->pool, units, op % 3 ? op % 7 + 1 : ES_TAKE_SINGLY, worker);
+                       : op % 5 == 3 && units % 3 == 0
+                           ? es_pool_take_whole(t->pool, units / 3, 3, worker)
+                           : es_pool_take(t->pool, units, op % 3 ? op % 7 + 1 : ES_TAKE_SINGLY, worker);
         for (es_range piece; es_take_next(&take, &piece);) {
             if (piece.begin < 0 || piece.end > units || piece.begin >= piece.end) atomic_fetch_add(&t->beyond, 1);
             for (int64_t u = piece.begin; u < piece.end && u < MOST_UNITS; u++) atomic_fetch_add(&t->times[op][u], 1);

@@ -74,6 +74,8 @@ typedef struct es_cpu_input {
     int32_t tokens, panels;
     es_panel *bf16, *int8; /**< [panels] */
     es_bf16_tokens dp;     /**< mode bf16dp */
+    const unsigned char *unpacked; /**< the stored rows that `rows` are; NULL: none yet */
+    es_int8_rows rows;
 } es_cpu_input;
 
 /** Tokens that a worker encodes for itself at most: those of one expert come in such groups. */

@@ -86,15 +86,29 @@ void es_cpu_delta_prepare(es_cpu *cpu, const es_op_delta_prepare *op, int worker
     const int64_t heads = 2 * (int64_t)op->shape.key_heads + op->shape.value_heads;
     const es_range rows = es_cpu_share(cpu, batch->rows, worker);
     for (int64_t row = rows.begin; row < rows.end; row++) gates_of_row(op, row);
-    es_take take = es_pool_take(cpu->pool, batch->spans * heads, ES_TAKE_SINGLY, worker);
+    es_take take = es_pool_take(cpu->pool, batch->spans * heads, ES_TAKE_PIECES, worker);
     for (es_range one; es_take_next(&take, &one);)
         for (int64_t unit = one.begin; unit < one.end; unit++) prepare_unit(cpu, op, &batch->span[unit / heads], unit % heads);
 }
 
-/* Units of the scan are 64 columns of one head's state, over all rows of a span. */
-static int64_t tiles_of(const es_delta_shape *s)
+/* Rows of a sequence for which the state passes through the first-level cache once. */
+static bool few_rows(const es_cpu *cpu)
 {
-    return (s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS;
+    return cpu->batch->rows < 4 * cpu->batch->spans;
+}
+
+/* Units of the scan are columns of one head's state, over all rows of a span: 64, or half as many where that leaves too few units for
+ * the workers to come out even; a column costs a little more then. */
+static int32_t columns_of(const es_cpu *cpu, const es_delta_shape *s)
+{
+    const int64_t units = (int64_t)cpu->batch->spans * s->value_heads * ((s->value_dim + ES_DELTA_COLUMNS - 1) / ES_DELTA_COLUMNS);
+    return few_rows(cpu) || units >= 8 * es_pool_workers(cpu->pool) ? ES_DELTA_COLUMNS : ES_DELTA_COLUMNS / 2;
+}
+
+static int64_t tiles_of(const es_cpu *cpu, const es_delta_shape *s)
+{
+    const int32_t columns = columns_of(cpu, s);
+    return (s->value_dim + columns - 1) / columns;
 }
 
 typedef struct scan_place {
@@ -104,9 +118,9 @@ typedef struct scan_place {
 
 static scan_place place_of(const es_cpu *cpu, const es_delta_shape *s, int64_t unit)
 {
-    const int64_t tiles = tiles_of(s);
+    const int64_t tiles = tiles_of(cpu, s);
     return (scan_place){&cpu->batch->span[unit / (s->value_heads * tiles)], (int32_t)(unit / tiles % s->value_heads),
-                        (int32_t)(unit % tiles) * ES_DELTA_COLUMNS};
+                        (int32_t)(unit % tiles) * columns_of(cpu, s)};
 }
 
 static float *state_of(const es_op_delta_scan *op, scan_place at)
@@ -120,7 +134,7 @@ static void scan_tile(es_cpu *cpu, const es_op_delta_scan *op, scan_place at, co
 {
     const es_delta_shape *s = &op->shape;
     const es_span *span = at.span;
-    const int32_t head = at.head, column = at.column;
+    const int32_t head = at.head, column = at.column, columns = columns_of(cpu, s);
     const int64_t channels = channels_of(s), row = span->first_row;
     const int32_t key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
     const float *x = es_cpu_floats(op->x) + row * channels;
@@ -130,7 +144,7 @@ static void scan_tile(es_cpu *cpu, const es_op_delta_scan *op, scan_place at, co
         .next = next,
         .fresh = span->start == 0,
         .key_dim = s->key_dim,
-        .columns = s->value_dim - column < ES_DELTA_COLUMNS ? s->value_dim - column : ES_DELTA_COLUMNS,
+        .columns = s->value_dim - column < columns ? s->value_dim - column : columns,
         .rows = span->rows,
         .q = x + (int64_t)key_head * s->key_dim,
         .k = x + ((int64_t)s->key_heads + key_head) * s->key_dim,
@@ -154,18 +168,18 @@ static void finish_unit(es_cpu *cpu, const es_op_delta_finish *op, int64_t unit)
                             es_cpu_floats(op->out) + at, n, op->eps);
 }
 
-/* Whole heads leave at most one worker in eight idle at the end, or come out even. */
+/* Whole heads leave at most one worker in eight idle at the end, or come out even while they take a moment. */
 bool es_cpu_delta_joins(const es_cpu *cpu, const es_delta_shape *shape)
 {
     const int64_t heads = (int64_t)cpu->batch->spans * shape->value_heads, workers = es_pool_workers(cpu->pool);
-    return heads % workers == 0 || heads >= 8 * workers;
+    return heads >= 4 * workers || (few_rows(cpu) && heads % workers == 0);
 }
 
 /* A tile of one head of one span; behind a head's last tile, its norms. */
 static void scan_unit(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delta_finish *finish, int64_t unit)
 {
     const es_delta_shape *s = &op->shape;
-    const int64_t tiles = tiles_of(s), units = cpu->batch->spans * s->value_heads * tiles;
+    const int64_t tiles = tiles_of(cpu, s), units = cpu->batch->spans * s->value_heads * tiles;
     const scan_place at = place_of(cpu, s, unit);
     scan_tile(cpu, op, at, unit + 1 < units ? state_of(op, place_of(cpu, s, unit + 1)) : NULL);
     for (int32_t r = 0; finish && (unit + 1) % tiles == 0 && r < at.span->rows; r++) {
@@ -180,7 +194,7 @@ void es_cpu_delta_scan(es_cpu *cpu, const es_op_delta_scan *op, const es_op_delt
 {
     const es_delta_shape *s = &op->shape;
     const es_batch *batch = cpu->batch;
-    const int64_t tiles = tiles_of(s), together = finish ? tiles : 1;
+    const int64_t tiles = tiles_of(cpu, s), together = finish ? tiles : 1;
     const int64_t units = batch->spans * s->value_heads * tiles / together;
     es_take take = es_pool_take(cpu->pool, units, ES_TAKE_SINGLY, worker);
     for (es_range piece; es_take_next(&take, &piece);)

@@ -16,9 +16,10 @@
 #include "base/half.h"
 
 enum { FORM_F32 = 1, FORM_BF16 = 2, FORM_INT8 = 4, FORM_BF16DP = 8 };
-enum { EVERY_GROUP = INT32_MAX / ES_PANEL_TOKENS };
 enum { STORE_AHEAD = 16 };             /* tokens */
 enum { PIECES = 32 };                  /* of a worker's share */
+enum { SLICES = 4 };                   /* of many tokens */
+enum { ENCODED_COLUMNS = 512 };        /* at least that one worker encodes at once */
 enum { MOST_ONE_TOKEN_ROW = 1 << 26 }; /* bytes: places in sixteen rows fit 32 bits */
 
 static unsigned form_of(const es_cpu *cpu, es_dtype type)
@@ -48,39 +49,44 @@ static void lay_panel(const es_panel_room *room, unsigned form, int32_t g, int32
     panel->sum = room->sum + before;
 }
 
-/* Mode bf16dp: rows of the tokens of groups [from, to); where all of them lie is laid out. */
-static void encode_rows(const es_cpu *cpu, const es_panel_room *room, const float *const *x, int32_t tokens, int64_t columns,
-                        int64_t from, int64_t to, es_bf16_tokens *rows)
+/* Lays out where tokens will be once they are encoded, in every form. */
+static void lay_out(unsigned forms, const es_panel_room *room, const float *const *x, int32_t tokens, int64_t columns,
+                    es_cpu_input *input)
 {
-    const int64_t stride = blocks_of_columns(columns) * ES_PRODUCT_BLOCK + ES_TOKENS_APART;
-    *rows = (es_bf16_tokens){room->bf16, stride, tokens};
-    for (int64_t t = from * ES_PANEL_TOKENS; t < tokens && t < to * ES_PANEL_TOKENS; t++)
-        cpu->kernels.products.encode_bf16(x + t, 1, columns, room->bf16 + t * stride);
-}
-
-/* Encodes groups [from, to) of the tokens; the panels of all groups are laid out. */
-static void encode(const es_cpu *cpu, unsigned forms, const es_panel_room *room, const float *const *x, int32_t tokens,
-                   int64_t columns, int64_t from, int64_t to, es_cpu_input *input)
-{
-    const int32_t groups = (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS;
     const int64_t blocks = blocks_of_columns(columns);
     input->x = x;
     input->tokens = tokens;
-    input->panels = groups;
-    if (forms & FORM_BF16DP) encode_rows(cpu, room, x, tokens, columns, from, to, &input->dp);
-    for (int32_t g = 0; g < groups; g++) {
-        const int32_t first = g * ES_PANEL_TOKENS, some = tokens - first < ES_PANEL_TOKENS ? tokens - first : ES_PANEL_TOKENS;
+    input->panels = (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS;
+    input->unpacked = NULL;
+    input->dp = (es_bf16_tokens){room->bf16, blocks * ES_PRODUCT_BLOCK + ES_TOKENS_APART, tokens};
+    for (int32_t g = 0; g < input->panels; g++) {
+        const int32_t left = tokens - g * ES_PANEL_TOKENS, some = left < ES_PANEL_TOKENS ? left : ES_PANEL_TOKENS;
         if (forms & FORM_BF16) lay_panel(room, FORM_BF16, g, some, blocks, &input->bf16[g]);
         if (forms & FORM_INT8) lay_panel(room, FORM_INT8, g, some, blocks, &input->int8[g]);
-        if (g < from || g >= to) continue;
-        /* The room is this step's own: its contents are written here and only read as panels. */
-        if (forms & FORM_BF16)
-            cpu->kernels.products.encode_bf16(x + first, some, columns, (uint16_t *)(uintptr_t)input->bf16[g].data);
-        if (forms & FORM_INT8)
-            cpu->kernels.products.encode_int8(x + first, some, columns, (int8_t *)(uintptr_t)input->int8[g].data,
-                                              (float *)(uintptr_t)input->int8[g].scale,
-                                              (float *)(uintptr_t)input->int8[g].sum);
     }
+}
+
+/* Encodes columns [from, to) of group g, `from` a multiple of a block. Room is written here, and only read as panels. */
+static void encode_group(const es_cpu *cpu, unsigned forms, const es_cpu_input *input, int32_t g, int64_t from, int64_t to)
+{
+    const int32_t first = g * ES_PANEL_TOKENS, left = input->tokens - first, some = left < ES_PANEL_TOKENS ? left : ES_PANEL_TOKENS;
+    const es_products *products = &cpu->kernels.products;
+    const float *x[ES_PANEL_TOKENS];
+    for (int32_t t = 0; t < some; t++) x[t] = input->x[first + t] + from;
+    for (int32_t t = 0; forms & FORM_BF16DP && t < some; t++)
+        products->encode_bf16(x + t, 1, to - from, (uint16_t *)(uintptr_t)(input->dp.x + (first + t) * input->dp.stride + from));
+    if (forms & FORM_BF16) products->encode_bf16(x, some, to - from, (uint16_t *)(uintptr_t)input->bf16[g].data + from * some);
+    if (forms & FORM_INT8) {
+        const es_panel *panel = &input->int8[g];
+        const int64_t scales = from / ES_PRODUCT_BLOCK * some;
+        products->encode_int8(x, some, to - from, (int8_t *)(uintptr_t)panel->data + from * some,
+                              (float *)(uintptr_t)panel->scale + scales, (float *)(uintptr_t)panel->sum + scales);
+    }
+}
+
+static void encode_all(const es_cpu *cpu, unsigned forms, const es_cpu_input *input, int64_t columns)
+{
+    for (int32_t g = 0; g < input->panels; g++) encode_group(cpu, forms, input, g, 0, columns);
 }
 
 void es_cpu_encode_own(es_cpu *cpu, es_dtype const *types, int32_t parts, const float *const *x, int32_t tokens,
@@ -89,7 +95,8 @@ void es_cpu_encode_own(es_cpu *cpu, es_dtype const *types, int32_t parts, const 
     unsigned forms = 0;
     for (int32_t p = 0; p < parts; p++) forms |= form_of(cpu, types[p]);
     es_cpu_worker *me = &cpu->worker[worker];
-    encode(cpu, forms, &me->room, x, tokens, columns, 0, EVERY_GROUP, &me->input);
+    lay_out(forms, &me->room, x, tokens, columns, &me->input);
+    encode_all(cpu, forms, &me->input, columns);
 }
 
 /* The columns [from, from + columns) of a block as floats: where they are, or decoded into the worker's panel. */
@@ -170,11 +177,14 @@ static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
         one(block->data, row_bytes, block->columns, me->input.int8, me->product);
         return;
     }
-    es_int8_rows rows;
-    cpu->kernels.products.unpack[block->type](block->data, row_bytes, block->count, block->columns, &me->unpack, &rows);
-    rows.next_bytes = (size_t)block->count * row_bytes;
-    rows.next = block->data + rows.next_bytes;
-    cpu->kernels.products.int8(&rows, me->input.int8, me->input.panels, me->product);
+    es_int8_rows *rows = &me->input.rows;
+    if (me->input.unpacked != block->data) {
+        products->unpack[block->type](block->data, row_bytes, block->count, block->columns, &me->unpack, rows);
+        rows->next_bytes = (size_t)block->count * row_bytes;
+        rows->next = block->data + rows->next_bytes;
+        me->input.unpacked = block->data;
+    }
+    products->int8(rows, me->input.int8, me->input.panels, me->product);
 }
 
 void es_cpu_product_block(es_cpu *cpu, const es_cpu_block *block, int worker)
@@ -199,12 +209,13 @@ static inline void store_sixteen(const float *restrict sum, const float *restric
     for (int r = 0; r < ES_DOT_ROWS; r++) out[r] = value[r];
 }
 
-/* Adds the bias and stores or accumulates the block's sums. */
-static void store_block(const es_cpu *cpu, const es_matmul_part *part, int64_t row, int32_t count, int32_t tokens, int worker)
+/* Adds the bias and stores or accumulates the block's sums, those of tokens `first` and on. */
+static void store_block(const es_cpu *cpu, const es_matmul_part *part, int64_t row, int32_t count, int32_t first, int worker)
 {
+    const int32_t tokens = cpu->worker[worker].input.tokens;
     const float *product = cpu->worker[worker].product, *bias = es_cpu_floats(part->bias);
     for (int32_t t = 0; t < tokens; t++) {
-        float *out = es_cpu_floats(part->out) + t * part->out_stride + row;
+        float *out = es_cpu_floats(part->out) + (int64_t)(first + t) * part->out_stride + row;
         if (count == ES_DOT_ROWS) {
             /* Tokens lie far apart: each is a line of its own, which no prefetcher of the machine foresees. */
             if (t + STORE_AHEAD < tokens) __builtin_prefetch(out + STORE_AHEAD * part->out_stride, 1);
@@ -238,6 +249,32 @@ static void norm_own(es_cpu *cpu, const es_op_rmsnorm *norm, int32_t tokens, int
     }
 }
 
+/* Columns of a group of tokens that one worker encodes: all, or as many as leave each worker some four units; not so few that
+ * reading rows piece by piece costs more than it gains. */
+static int64_t columns_at_once(const es_cpu *cpu, int32_t groups, int64_t columns)
+{
+    const int64_t wanted = (4 * es_pool_workers(cpu->pool) - 1) / groups + 1, least = ENCODED_COLUMNS;
+    const int64_t some = (columns / wanted + least - 1) / least * least;
+    return some < least ? least : some;
+}
+
+/* Many tokens, encoded by all workers together. A unit is a group of them, whose norm comes first where there is one; without, and
+ * where groups are few, some columns of a group. */
+static void encode_together(es_cpu *cpu, unsigned forms, const es_op_rmsnorm *norm, int64_t columns, int worker)
+{
+    const es_cpu_input *input = &cpu->worker[worker].input;
+    const int64_t most = norm ? columns : columns_at_once(cpu, input->panels, columns), pieces = (columns - 1) / most + 1;
+    es_take take = es_pool_take(cpu->pool, input->panels * pieces, ES_TAKE_SINGLY, worker);
+    for (es_range one; es_take_next(&take, &one);) {
+        const int32_t g = (int32_t)(one.begin / pieces), first = g * ES_PANEL_TOKENS;
+        const int64_t from = one.begin % pieces * most, to = columns - from < most ? columns : from + most;
+        for (int32_t t = first; norm && t < first + ES_PANEL_TOKENS && t < input->tokens; t++)
+            es_cpu_norm_row(cpu, norm, t, es_cpu_floats(norm->out) + (int64_t)t * norm->width);
+        encode_group(cpu, forms, input, g, from, to);
+    }
+    es_pool_meet(cpu->pool);
+}
+
 /* Leaves the step's rows in this worker's `input`, in every form that the operation's weights need; normed first by `norm`,
  * where there is one. */
 static void prepare_input(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, int32_t tokens, int worker)
@@ -247,44 +284,61 @@ static void prepare_input(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsno
     unsigned forms = 0;
     for (int32_t p = 0; p < op->parts; p++) forms |= form_of(cpu, op->part[p].weight.type);
     for (int32_t t = 0; t < tokens; t++) me->rows[t] = es_cpu_floats(op->x) + t * op->x_stride;
-    if (forms == FORM_F32 || tokens <= ES_PANEL_TOKENS) {
-        if (norm && tokens <= ES_PANEL_TOKENS) {
-            norm_own(cpu, norm, tokens, worker);
-        } else if (norm) {
-            es_cpu_rmsnorm(cpu, norm, worker);
-            es_pool_meet(cpu->pool);
-        }
-        encode(cpu, forms, &me->room, me->rows, tokens, columns, 0, EVERY_GROUP, &me->input);
+    if (forms != FORM_F32 && tokens > ES_PANEL_TOKENS) {
+        lay_out(forms, &cpu->room, me->rows, tokens, columns, &me->input);
+        encode_together(cpu, forms, norm, columns, worker);
         return;
     }
-    const es_range groups = es_cpu_share(cpu, (tokens + ES_PANEL_TOKENS - 1) / ES_PANEL_TOKENS, worker);
-    for (int64_t t = groups.begin * ES_PANEL_TOKENS; norm && t < groups.end * ES_PANEL_TOKENS && t < tokens; t++)
-        es_cpu_norm_row(cpu, norm, t, es_cpu_floats(norm->out) + t * norm->width);
-    encode(cpu, forms, &cpu->room, me->rows, tokens, columns, groups.begin, groups.end, &me->input);
-    es_pool_meet(cpu->pool);
+    if (norm && tokens <= ES_PANEL_TOKENS) {
+        norm_own(cpu, norm, tokens, worker);
+    } else if (norm) {
+        es_cpu_rmsnorm(cpu, norm, worker);
+        es_pool_meet(cpu->pool);
+    }
+    lay_out(forms, &me->room, me->rows, tokens, columns, &me->input);
+    encode_all(cpu, forms, &me->input, columns);
 }
 
-/* Some of the operation's units: blocks of sixteen rows, counted through its parts. */
-static void run_units(es_cpu *cpu, const es_op_matmul *op, es_range units, int32_t tokens, int worker)
+/* Blocks [from, to) of sixteen weight rows, counted through the operation's parts, times tokens `first` and on of the worker's
+ * input. */
+static void run_blocks(es_cpu *cpu, const es_op_matmul *op, es_range blocks, int32_t first, int worker)
 {
-    int64_t first = 0;
+    int64_t before = 0;
     for (int32_t p = 0; p < op->parts; p++) {
         const es_matmul_part *part = &op->part[p];
         const es_weight *w = &part->weight;
-        const int64_t end = first + blocks_of(part);
-        const int64_t from = units.begin > first ? units.begin : first, to = units.end < end ? units.end : end;
-        for (int64_t unit = from; unit < to; unit++) {
-            const int64_t row = (unit - first) * ES_DOT_ROWS;
+        const int64_t end = before + blocks_of(part);
+        const int64_t from = blocks.begin > before ? blocks.begin : before, to = blocks.end < end ? blocks.end : end;
+        for (int64_t b = from; b < to; b++) {
+            const int64_t row = (b - before) * ES_DOT_ROWS;
             const int32_t count = w->rows - row < ES_DOT_ROWS ? (int32_t)(w->rows - row) : ES_DOT_ROWS;
             const es_cpu_block block = {
                 .data = w->at.buffer->data + w->at.offset + (size_t)row * es_dtype_bytes(w->type, w->cols),
                 .type = w->type, .columns = w->cols, .count = count,
             };
             es_cpu_product_block(cpu, &block, worker);
-            store_block(cpu, part, row, count, tokens, worker);
+            store_block(cpu, part, row, count, first, worker);
         }
-        first = end;
+        before = end;
     }
+}
+
+/* One block times one of SLICES slices of the tokens: whole panels. */
+static void run_slice(es_cpu *cpu, const es_op_matmul *op, int64_t block, int32_t slice, int worker)
+{
+    es_cpu_input *input = &cpu->worker[worker].input;
+    const es_cpu_input all = *input;
+    const int32_t from = all.panels * slice / SLICES, to = all.panels * (slice + 1) / SLICES, first = from * ES_PANEL_TOKENS;
+    input->x += first;
+    input->bf16 += from;
+    input->int8 += from;
+    input->panels = to - from;
+    input->tokens = to == all.panels ? all.tokens - first : input->panels * ES_PANEL_TOKENS;
+    input->dp.x += first * all.dp.stride;
+    input->dp.count = input->tokens;
+    run_blocks(cpu, op, (es_range){block, block + 1}, first, worker);
+    input->x = all.x, input->bf16 = all.bf16, input->int8 = all.int8, input->dp = all.dp;
+    input->panels = all.panels, input->tokens = all.tokens;
 }
 
 void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, int worker)
@@ -292,8 +346,13 @@ void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *nor
     const int32_t tokens = op->outputs_only ? cpu->batch->outputs : cpu->batch->rows;
     if (tokens == 0) return;
     prepare_input(cpu, op, norm, tokens, worker); /* before anyone may leave: workers meet in it */
-    int64_t units = 0;
-    for (int32_t p = 0; p < op->parts; p++) units += blocks_of(&op->part[p]);
-    es_take take = es_pool_take(cpu->pool, units, PIECES, worker);
-    for (es_range piece; es_take_next(&take, &piece);) run_units(cpu, op, piece, tokens, worker);
+    int64_t blocks = 0;
+    for (int32_t p = 0; p < op->parts; p++) blocks += blocks_of(&op->part[p]);
+    const bool sliced = tokens >= 2 * SLICES * ES_PANEL_TOKENS;
+    es_take take = sliced ? es_pool_take_whole(cpu->pool, blocks, SLICES, worker) : es_pool_take(cpu->pool, blocks, PIECES, worker);
+    for (es_range piece; es_take_next(&take, &piece);) {
+        if (!sliced) run_blocks(cpu, op, piece, 0, worker);
+        else if (piece.end - piece.begin == SLICES) run_blocks(cpu, op, (es_range){piece.begin / SLICES, piece.end / SLICES}, 0, worker);
+        else run_slice(cpu, op, piece.begin / SLICES, (int32_t)(piece.begin % SLICES), worker);
+    }
 }
