@@ -3,16 +3,20 @@
 
 #include "device/cpu/math.h"
 
-static void find_best(const float *logits, int32_t n, es_picked *picked)
+int32_t es_pick_best(const float *logits, int32_t from, int32_t to)
 {
     uint32_t most = 0;
-    picked->best = -1;
-    picked->most = -INFINITY;
-    for (int32_t i = 0; i < n; i++) {
+    int32_t best = -1;
+    for (int32_t i = from; i < to; i++) {
         const uint32_t order = es_pick_order(es_bits_of_float(logits[i]));
-        if (order > most) most = order, picked->best = i;
+        if (order > most) most = order, best = i;
     }
-    if (picked->best >= 0) picked->most = logits[picked->best];
+    return best;
+}
+
+bool es_pick_is_greater(float a, float b)
+{
+    return es_pick_order(es_bits_of_float(a)) > es_pick_order(es_bits_of_float(b));
 }
 
 /* 0 where the weight is; then p need not be known. */
@@ -27,48 +31,59 @@ static int32_t bin_of(float p)
     return (int32_t)(es_bits_of_float(p) >> ES_PICK_SHIFT) - ES_PICK_FIRST_BIN;
 }
 
-typedef struct tally {
-    uint64_t weight[ES_PICK_BINS];
-    int32_t count[ES_PICK_BINS];
-} tally;
-
-/* The lowest bin whose tokens can be needed. */
-static int32_t cut_of(const tally *t, const es_pick *how, uint64_t total)
+void es_pick_weigh(const float *logits, int32_t from, int32_t to, const es_pick *how, float most, es_pick_tally *tally)
 {
-    const uint64_t needed = how->share < 1 ? (uint64_t)(how->share * (double)total) : UINT64_MAX;
+    *tally = (es_pick_tally){0};
+    for (int32_t i = from; i < to; i++) {
+        const float p = p_of(how, most, logits[i]);
+        const uint64_t weight = p > 0 ? es_pick_weight(p) : 0;
+        if (weight == 0) continue;
+        tally->weight[bin_of(p)] += weight;
+        tally->count[bin_of(p)]++;
+        tally->total += weight;
+    }
+}
+
+int32_t es_pick_cut(const es_pick_tally *tally, int32_t parts, const es_pick *how, uint64_t *total)
+{
+    *total = 0;
+    for (int32_t i = 0; i < parts; i++) *total += tally[i].total;
+    const uint64_t needed = how->share < 1 ? (uint64_t)(how->share * (double)*total) : UINT64_MAX;
     uint64_t weight = 0;
     int64_t count = 0;
     for (int32_t bin = ES_PICK_BINS - 1; bin > 0; bin--) {
-        weight += t->weight[bin];
-        count += t->count[bin];
+        for (int32_t i = 0; i < parts; i++) {
+            weight += tally[i].weight[bin];
+            count += tally[i].count[bin];
+        }
         if (how->top ? count >= how->top : weight > needed) return bin;
     }
     return 0;
 }
 
+void es_pick_gather(const float *logits, int32_t from, int32_t to, const es_pick *how, float most, int32_t cut, int32_t room,
+                    es_candidate *candidate, int32_t *count)
+{
+    for (int32_t i = from; i < to; i++) {
+        const float p = p_of(how, most, logits[i]);
+        if (!(p >= how->least) || !(p > 0) || es_pick_weight(p) == 0 || bin_of(p) < cut) continue;
+        const int32_t at = __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+        if (at < room) candidate[at] = (es_candidate){p, i};
+    }
+}
+
 void es_pick_row(const float *logits, int32_t vocabulary, const es_pick *how, int32_t room, es_candidate *candidate,
                  es_picked *picked)
 {
-    tally t = {0};
-    find_best(logits, vocabulary, picked);
+    es_pick_tally tally;
+    picked->best = es_pick_best(logits, 0, vocabulary);
+    picked->most = picked->best < 0 ? -INFINITY : logits[picked->best];
     picked->total = 0;
     picked->count = picked->unused = 0;
     if (picked->best < 0 || how->inverse_temperature == 0) return;
-    for (int32_t i = 0; i < vocabulary; i++) {
-        const float p = p_of(how, picked->most, logits[i]);
-        const uint64_t weight = p > 0 ? es_pick_weight(p) : 0;
-        if (weight == 0) continue;
-        t.weight[bin_of(p)] += weight;
-        t.count[bin_of(p)]++;
-        picked->total += weight;
-    }
-    const int32_t cut = cut_of(&t, how, picked->total);
-    for (int32_t i = 0; i < vocabulary; i++) {
-        const float p = p_of(how, picked->most, logits[i]);
-        if (!(p >= how->least) || !(p > 0) || es_pick_weight(p) == 0 || bin_of(p) < cut) continue;
-        if (picked->count < room) candidate[picked->count] = (es_candidate){p, i};
-        picked->count++;
-    }
+    es_pick_weigh(logits, 0, vocabulary, how, picked->most, &tally);
+    const int32_t cut = es_pick_cut(&tally, 1, how, &picked->total);
+    es_pick_gather(logits, 0, vocabulary, how, picked->most, cut, room, candidate, &picked->count);
 }
 
 /* A heap whose root comes last. The C library's qsort would allocate. */

@@ -49,6 +49,25 @@ static inline uint64_t es_pick_weight(float p)
     return (uint64_t)(p * ES_PICK_UNIT);
 }
 
+/** How much weight tokens have, and how many they are, by the upper bits of their p. */
+typedef struct es_pick_tally {
+    uint64_t total, weight[ES_PICK_BINS];
+    int32_t count[ES_PICK_BINS];
+} es_pick_tally;
+
+/* What es_pick_row() does, in parts of the row: one after the other for all parts, or by several workers who meet in between. */
+
+/** The greatest logit's token among [from, to), the lowest of several; −1: every one is NaN or −∞. */
+int32_t es_pick_best(const float *logits, int32_t from, int32_t to);
+bool es_pick_is_greater(float a, float b);
+/** The weights of tokens [from, to); `most` is the greatest logit of the row. */
+void es_pick_weigh(const float *logits, int32_t from, int32_t to, const es_pick *how, float most, es_pick_tally *tally);
+/** The lowest bin whose tokens can be candidates, by the tallies of all parts, and the weight of all tokens. */
+int32_t es_pick_cut(const es_pick_tally *tally, int32_t parts, const es_pick *how, uint64_t *total);
+/** Adds to the candidates those of [from, to); `count` may be added to by several threads at once. */
+void es_pick_gather(const float *logits, int32_t from, int32_t to, const es_pick *how, float most, int32_t cut, int32_t room,
+                    es_candidate *candidate, int32_t *count);
+
 /** At most `room` candidates are written, in no order; picked->candidate is not touched unless it is `candidate`. */
 void es_pick_row(const float *logits, int32_t vocabulary, const es_pick *how, int32_t room, es_candidate *candidate,
                  es_picked *picked);

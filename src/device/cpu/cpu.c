@@ -289,6 +289,7 @@ static void cut_all(cutter *c, es_cpu *cpu)
     cpu->task = cut(c, cpu->task_capacity, sizeof *cpu->task);
     cpu->published = cut(c, cpu->published_rows * (o->attn.head_dim + 2), sizeof *cpu->published);
     if (o->numeric != ES_NUMERIC_F32) cut_room(c, cpu, o->rows, &cpu->room);
+    cpu->tally = cut(c, o->threads, sizeof *cpu->tally);
     for (int w = 0; w < o->threads; w++) {
         es_cpu_worker *me = &cpu->worker[w];
         cut_products(c, cpu, me);

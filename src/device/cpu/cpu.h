@@ -1,7 +1,7 @@
 /* cpu.h: the inside of the CPU device: its workers, its workspaces, and the functions that run operations on a share.
  *
- * A step is one job for the pool: every worker walks the program, does its even share of each operation's units (of products
- * and recurrences also what slower ones have not begun), and meets the others before the next. A unit is bounded: some weight
+ * A step is one job for the pool: every worker walks the program, does its even share of each operation's units and, of most
+ * operations, what slower ones have not begun (es_pool_take), and meets the others before the next. A unit is bounded: some weight
  * rows times the step's rows, one head of one row, one partition of one query tile. Which worker does a unit never changes
  * what the unit computes. */
 #ifndef ES_CPU_CPU_H
@@ -10,6 +10,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/product.h"
 #include "device/device.h"
+#include "device/pick.h"
 #include "evenshare/share.h"
 #include "share/plan.h"
 #include "share/pool.h"
@@ -93,6 +94,7 @@ typedef struct es_cpu_worker {
     float *normed;          /**< [16][columns] rows normed for this worker alone */
     float *p, *lanes;       /**< attention scratch: [64 rows][64], [64 rows][16] */
     es_query_room query;    /**< with keys and values in 8 bits */
+    int32_t best[2];        /**< token of the greatest logit in this worker's slice, of two rows by turns; −1: none */
     es_attn_node *stack;    /**< [nodes] of the item or piece that it folds */
 } es_cpu_worker;
 
@@ -120,6 +122,8 @@ typedef struct es_cpu {
     es_own_weights own;        /**< with `copy_weights` */
 
     es_panel_room room;        /**< tokens that all workers encode together */
+
+    es_pick_tally *tally;      /**< [threads] weights in each worker's slice of a row of logits */
 
     int64_t kv_block;          /**< bytes of sixteen keys (or values) of one head */
 

@@ -1,7 +1,6 @@
 /* run_rows.c: what is done row by row: embedding, rotary tables, norms, activations. */
 #include "device/cpu/cpu.h"
 #include "device/cpu/math.h"
-#include "device/pick.h"
 
 void es_cpu_embed(es_cpu *cpu, const es_op_embed *op, int worker)
 {
@@ -56,15 +55,4 @@ void es_cpu_swiglu(es_cpu *cpu, const es_op_swiglu *op, int worker)
             const int32_t n = op->width - from < piece ? op->width - from : piece;
             cpu->kernels.swiglu(es_cpu_floats(op->gate) + at, es_cpu_floats(op->up) + at, es_cpu_floats(op->out) + at, n);
         }
-}
-
-/* A row is one worker's: its vocabulary is what bounds it. */
-void es_cpu_pick(es_cpu *cpu, const es_op_pick *op, int worker)
-{
-    const es_range share = es_cpu_share(cpu, cpu->batch->outputs, worker);
-    es_picked *picked = (es_picked *)(void *)es_cpu_floats(op->out);
-    for (int64_t row = share.begin; row < share.end; row++)
-        if (cpu->batch->pick[row].wanted)
-            es_pick_row(es_cpu_floats(op->logits) + row * op->vocabulary, op->vocabulary, &cpu->batch->pick[row], ES_PICK_MOST,
-                        picked[row].candidate, &picked[row]);
 }
