@@ -32,7 +32,6 @@ bool es_pages_take(es_pages *pages, int64_t count, int32_t *out)
     for (int64_t i = 0; i < count; i++) {
         out[i] = pages->free[--pages->free_count];
         pages->holders[out[i]] = 1;
-        if (out[i] >= pages->reached) pages->reached = out[i] + 1;
     }
     return true;
 }

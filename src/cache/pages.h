@@ -14,7 +14,6 @@ typedef struct es_pages {
     uint16_t *pins;    /**< [total] sequences that hold it */
     int64_t total, free_count;
     int64_t pinned;    /**< numbers with a pin */
-    int64_t reached;   /**< numbers below this one have been taken at some time */
 } es_pages;
 
 /** A pool of `total` numbers, all free. */

@@ -157,6 +157,14 @@ static void add_stall_figures(es_trial *c, es_trial_result *r, const watch *w, d
     es_numbers_free(&during);
 }
 
+/* Long enough to outlive a prompt that gets no more than a few tokens a step, and no longer than the context. */
+static int64_t stream_tokens(es_trial *c, int64_t prompt)
+{
+    const int64_t context = es_find_context(c), usual = 2 * endless_tokens(c) - 128;
+    if (prompt <= usual) return usual;
+    return context && context - 128 < prompt ? context - 128 : prompt;
+}
+
 /* A document of so many tokens and a question about it. */
 static es_reply *ask_document(es_trial *c, es_trial_result *r, int64_t tokens)
 {
@@ -184,7 +192,7 @@ void es_phase_stall(es_trial *c, es_trial_result *r)
     }
     const double alone_first = lone->transcript.times.item[0] - lone->began;
     watch w = {.c = c, .chunks = BEFORE};
-    es_reply *stream = ask_for_count(c, 5, 2 * endless_tokens(c) - 128, c->can_ignore_eos);
+    es_reply *stream = ask_for_count(c, 5, stream_tokens(c, tokens), c->can_ignore_eos);
     w.stream = stream;
     es_client_run(c->client, es_time_left(c), has_chunks, &w);
     if (stream->ended && stream->status == 200) {

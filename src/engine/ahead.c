@@ -1,61 +1,94 @@
 /* ahead.c: see ahead.h. */
 #include "engine/ahead.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
 
 #define MARGIN ((size_t)64 << 20) /* bytes of each kind */
 #define LEAST_MARGIN 2
-#define PRIORITY 10 /* nice: a step's workers come first, and still it gets somewhere */
+#define REST 3 /* times what a part took */
 
-static int32_t smaller(int64_t a, int64_t b)
+static void rest(const es_clock *clock, uint64_t since)
 {
-    return (int32_t)(a < b ? a : b);
+    const uint64_t ns = REST * (es_clock_now(clock) - since);
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}, NULL);
 }
 
-static int32_t margin_of(size_t bytes)
+/* One part of a page or state; false where there is no such part. */
+static bool populate(es_ahead *a, es_ahead_kind kind, int32_t number, int32_t part)
 {
-    const size_t fits = bytes ? MARGIN / bytes : 0;
-    return fits > LEAST_MARGIN ? (int32_t)fits : LEAST_MARGIN;
+    return kind == ES_AHEAD_STATES ? es_network_populate_state(a->network, number, part)
+                                   : es_network_populate_page(a->network, number, part);
 }
 
 static void *run(void *argument)
 {
     es_ahead *a = argument;
-    int32_t pages = 0, states = 0; /* present already */
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), PRIORITY);
+    const es_clock clock = es_clock_monotonic();
+    struct {
+        int32_t done, part; /* of a queue: all before `done`, and so many parts of that one */
+    } at[ES_AHEAD_KINDS] = {{0, 0}};
     pthread_mutex_lock(&a->lock);
     while (!a->stop) {
-        const bool state = states < a->wanted_states, page = !state && pages < a->wanted_pages;
-        if (!state && !page) {
+        es_ahead_kind kind = 0;
+        while (kind < ES_AHEAD_KINDS && at[kind].done == a->list[kind].count) kind++;
+        if (kind == ES_AHEAD_KINDS) {
             pthread_cond_wait(&a->wake, &a->lock);
             continue;
         }
+        const int32_t number = a->list[kind].queue[at[kind].done];
         pthread_mutex_unlock(&a->lock);
-        if (state) es_network_populate_state(a->network, states++);
-        if (page) es_network_populate_page(a->network, pages++);
+        const uint64_t began = es_clock_now(&clock);
+        if (populate(a, kind, number, at[kind].part)) {
+            at[kind].part++;
+            rest(&clock, began);
+        } else {
+            at[kind].done++;
+            at[kind].part = 0;
+        }
         pthread_mutex_lock(&a->lock);
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
 }
 
+static void free_lists(es_ahead *a)
+{
+    for (int kind = 0; kind < ES_AHEAD_KINDS; kind++) {
+        free(a->list[kind].asked);
+        free(a->list[kind].queue);
+    }
+}
+
+static bool new_list(es_ahead_list *list, int64_t total, size_t bytes)
+{
+    const size_t fits = bytes ? MARGIN / bytes : 0;
+    const int64_t margin = fits > LEAST_MARGIN ? (int64_t)fits : LEAST_MARGIN;
+    *list = (es_ahead_list){.total = (int32_t)total, .margin = (int32_t)(margin < total ? margin : total)};
+    list->asked = calloc((size_t)total + 1, sizeof *list->asked);
+    list->queue = malloc(((size_t)total + 1) * sizeof *list->queue);
+    return list->asked && list->queue;
+}
+
 void es_ahead_open(es_ahead *a, es_network *network, int64_t pages, int64_t states)
 {
     const es_config *c = &network->model->config;
+    *a = (es_ahead){.network = network};
     if (!network->device->ops->populate) return;
-    *a = (es_ahead){.network = network, .pages = (int32_t)pages, .states = c->delta_layers ? (int32_t)states : 0};
-    a->page_margin = margin_of(es_network_page_bytes(c, network->sizes.page, network->sizes.kv_type));
-    a->state_margin = margin_of(es_network_slot_bytes(c));
-    a->wanted_pages = smaller(a->page_margin, a->pages);
-    a->wanted_states = smaller(a->state_margin, a->states);
+    if (!new_list(&a->list[ES_AHEAD_PAGES], pages, es_network_page_bytes(c, network->sizes.page, network->sizes.kv_type)) ||
+        !new_list(&a->list[ES_AHEAD_STATES], c->delta_layers ? states : 0, es_network_slot_bytes(c))) {
+        free_lists(a);
+        return;
+    }
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
     a->started = pthread_create(&a->thread, NULL, run, a) == 0;
     if (a->started) return;
     pthread_cond_destroy(&a->wake);
     pthread_mutex_destroy(&a->lock);
+    free_lists(a);
 }
 
 void es_ahead_close(es_ahead *a)
@@ -68,18 +101,22 @@ void es_ahead_close(es_ahead *a)
     pthread_join(a->thread, NULL);
     pthread_cond_destroy(&a->wake);
     pthread_mutex_destroy(&a->lock);
+    free_lists(a);
     a->started = false;
 }
 
-void es_ahead_note(es_ahead *a, int64_t pages, int64_t states)
+int32_t es_ahead_margin(const es_ahead *a, es_ahead_kind kind)
 {
-    if (!a->started) return;
-    const int32_t more_pages = smaller(pages + a->page_margin, a->pages), more_states = smaller(states + a->state_margin, a->states);
-    /* Only the caller's thread changes these two: it may read them without the lock. */
-    if (more_pages <= a->wanted_pages && more_states <= a->wanted_states) return;
+    return a->started ? a->list[kind].margin : 0;
+}
+
+void es_ahead_ask(es_ahead *a, es_ahead_kind kind, int32_t number)
+{
+    es_ahead_list *list = &a->list[kind];
+    if (!a->started || number >= list->total || list->asked[number]) return;
+    list->asked[number] = true;
     pthread_mutex_lock(&a->lock);
-    if (more_pages > a->wanted_pages) a->wanted_pages = more_pages;
-    if (more_states > a->wanted_states) a->wanted_states = more_states;
+    list->queue[list->count++] = number;
     pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->lock);
 }

@@ -267,14 +267,35 @@ static void end_cancelled(es_engine *engine, bool all)
     end_cancelled_of(engine, &engine->set_aside, NULL, all);
 }
 
+/* What is handed out next. */
+static void look_ahead_in(es_ahead *ahead, es_ahead_kind kind, const es_pages *pool)
+{
+    const int32_t margin = es_ahead_margin(ahead, kind);
+    for (int64_t i = 1; i <= margin && i <= pool->free_count; i++) es_ahead_ask(ahead, kind, pool->free[pool->free_count - i]);
+}
+
+/* Memory that will be written soon: what each sequence comes to next, and what those that come will be given. */
+static void look_ahead(es_engine *engine)
+{
+    const int32_t margin = es_ahead_margin(&engine->ahead, ES_AHEAD_PAGES);
+    for (int32_t i = 0; i < engine->running_count; i++) {
+        const es_sequence *s = engine->running[i];
+        const int64_t from = s->computed / engine->info.page;
+        for (int64_t p = from; p < s->page_count && p < from + margin; p++) es_ahead_ask(&engine->ahead, ES_AHEAD_PAGES, s->pages[p]);
+    }
+    look_ahead_in(&engine->ahead, ES_AHEAD_STATES, &engine->slots);
+    look_ahead_in(&engine->ahead, ES_AHEAD_PAGES, &engine->pages);
+}
+
 static void *engine_main(void *argument)
 {
     es_engine *engine = argument;
+    look_ahead(engine);
     while (wait_for_work(engine)) {
         end_cancelled(engine, false);
         es_engine_set_aside(engine);
         es_engine_make_room(engine);
-        es_ahead_note(&engine->ahead, engine->pages.reached, engine->slots.reached);
+        look_ahead(engine);
         if (engine->running_count) es_engine_step(engine);
         es_saves_step(&engine->saves, engine->running_count == 0);
         count_saves(engine);

@@ -318,22 +318,22 @@ static es_status write_parts(es_network *network, place_fn *of, int32_t parts, i
     return ES_OK;
 }
 
-static void populate_parts(es_network *network, place_fn *of, int32_t parts, int32_t number)
+static bool populate_part(es_network *network, place_fn *of, int32_t parts, int32_t number, int32_t part)
 {
-    for (int32_t i = 0; i < parts; i++) {
-        const place p = of(network, i, number);
-        es_device_populate(network->device, p.buffer, p.offset, p.bytes);
-    }
+    if (part >= parts) return false;
+    const place p = of(network, part, number);
+    es_device_populate(network->device, p.buffer, p.offset, p.bytes);
+    return true;
 }
 
-void es_network_populate_page(es_network *network, int32_t page)
+bool es_network_populate_page(es_network *network, int32_t page, int32_t part)
 {
-    populate_parts(network, page_place, 2 * network->model->config.attention_layers, page);
+    return populate_part(network, page_place, 2 * network->model->config.attention_layers, page, part);
 }
 
-void es_network_populate_state(es_network *network, int32_t slot)
+bool es_network_populate_state(es_network *network, int32_t slot, int32_t part)
 {
-    populate_parts(network, state_place, 2 * network->model->config.delta_layers, slot);
+    return populate_part(network, state_place, 2 * network->model->config.delta_layers, slot, part);
 }
 
 es_status es_network_read_page(es_network *network, int32_t page, void *host)

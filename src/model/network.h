@@ -61,9 +61,10 @@ es_status es_network_check(const es_model *model, es_loader *counts);
 es_status es_network_copy_page(es_network *network, int32_t from, int32_t to);
 es_status es_network_copy_state(es_network *network, int32_t from, int32_t to);
 
-/** Have the machine give a KV page or a state its memory before it is first written: es_device_populate(). On any thread. */
-void es_network_populate_page(es_network *network, int32_t page);
-void es_network_populate_state(es_network *network, int32_t slot);
+/** Have the machine give one part (a layer's) of a KV page or a state its memory before it is first written:
+ *  es_device_populate(). False where there is no such part. On any thread. */
+bool es_network_populate_page(es_network *network, int32_t page, int32_t part);
+bool es_network_populate_state(es_network *network, int32_t slot, int32_t part);
 
 /** The bytes of a KV page or a state, of all layers one after the other, to and from the host: es_network_page_bytes() or
  *  es_network_slot_bytes() of them. */

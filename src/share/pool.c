@@ -31,6 +31,8 @@ struct es_pool {
     _Alignas(CACHE_LINE) es_job_fn job;
     void *argument;
     int workers, looks;
+    bool pinned;    /* every worker has a CPU of its own; worker 0, the caller, while it works */
+    cpu_set_t home; /* of worker 0 */
     _Atomic int stop;
     struct worker {
         es_pool *pool;
@@ -157,30 +159,36 @@ static void *worker_main(void *argument)
     }
 }
 
+/* The index-th CPU of those. */
+static cpu_set_t cpu_of(const cpu_set_t *allowed, int index)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, allowed) || index-- > 0) continue;
+        CPU_SET(cpu, &one);
+        break;
+    }
+    return one;
+}
+
+/* The caller stays on a CPU of its own while it works. Left where the kernel likes, it was moved to another worker's as soon as
+ * anybody else wanted its own, and both took turns there, sleeping at each barrier, for several steps. */
 void es_pool_run(es_pool *pool, es_job_fn job, void *argument)
 {
     if (pool->workers == 1) {
         job(argument, 0);
         return;
     }
+    cpu_set_t before;
+    const bool moved = pool->pinned && sched_getaffinity(0, sizeof before, &before) == 0 &&
+                       sched_setaffinity(0, sizeof pool->home, &pool->home) == 0;
     pool->job = job;
     pool->argument = argument;
     gate_open(&pool->start);
     job(argument, 0);
     es_pool_meet(pool);
-}
-
-/* Pinning helps a pool that has a CPU for each worker; worker 0 is the caller's own thread and is left alone. */
-static void pin(pthread_t thread, const cpu_set_t *allowed, int index)
-{
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, allowed) || index-- > 0) continue;
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(cpu, &one);
-        pthread_setaffinity_np(thread, sizeof one, &one);
-        return;
-    }
+    if (moved) sched_setaffinity(0, sizeof before, &before);
 }
 
 es_status es_pool_open(int workers, es_pool **out)
@@ -200,7 +208,8 @@ es_status es_pool_open(int workers, es_pool **out)
     memset(pool->worker, 0, (size_t)count * sizeof *pool->worker);
     pool->looks = count <= cpus ? SPIN_LOOKS : 0;
     cpu_set_t allowed;
-    const bool pinned = count <= cpus && sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+    pool->pinned = count <= cpus && sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+    if (pool->pinned) pool->home = cpu_of(&allowed, 0);
     /* Every worker reads `workers` at barriers: it is whole before the first thread starts. */
     pool->workers = count;
     for (int i = 1; i < count; i++) {
@@ -213,7 +222,9 @@ es_status es_pool_open(int workers, es_pool **out)
             es_pool_close(pool);
             return es_fail(ES_IO, "thread %d of %d cannot be started: %s", i, count, strerror(code));
         }
-        if (pinned) pin(w->thread, &allowed, i);
+        if (!pool->pinned) continue;
+        const cpu_set_t own = cpu_of(&allowed, i);
+        pthread_setaffinity_np(w->thread, sizeof own, &own);
     }
     *out = pool;
     return ES_OK;

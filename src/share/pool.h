@@ -20,8 +20,8 @@ typedef void (*es_job_fn)(void *argument, int worker);
 /** CPUs in this process's affinity mask. */
 int es_pool_cpus(void);
 
-/** Start `workers` − 1 threads (1 to 512 workers; 0 = es_pool_cpus()). Threads are pinned one to a CPU of the affinity mask
- *  when there is a CPU for each. */
+/** Start `workers` − 1 threads (1 to 512 workers; 0 = es_pool_cpus()). When there is a CPU of the affinity mask for each, threads
+ *  are pinned to theirs, and the caller of es_pool_run() to the first while the job runs. */
 es_status es_pool_open(int workers, es_pool **pool);
 /** Joins the threads. Not while a job runs. NULL is fine. */
 void es_pool_close(es_pool *pool);

@@ -147,6 +147,39 @@ static void every_unit_is_taken_once(void **state)
     }
 }
 
+/* Where each worker may run. */
+static void look_where(void *argument, int worker)
+{
+    sched_getaffinity(0, sizeof(cpu_set_t), (cpu_set_t *)argument + worker);
+}
+
+static void workers_have_a_cpu_each_and_the_caller_is_free_again(void **state)
+{
+    (void)state;
+    enum { MOST = 4 };
+    const int workers = es_pool_cpus() < MOST ? es_pool_cpus() : MOST;
+    cpu_set_t before, after, where[MOST], all;
+    es_pool *pool;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(es_pool_open(workers, &pool), ES_OK);
+    es_pool_run(pool, look_where, where);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+    CPU_ZERO(&all);
+    for (int w = 0; w < workers && workers > 1; w++) {
+        assert_int_equal(CPU_COUNT(&where[w]), 1);
+        CPU_OR(&all, &all, &where[w]);
+    }
+    if (workers > 1) assert_int_equal(CPU_COUNT(&all), workers);
+    es_pool_close(pool);
+    /* More workers than processors: nobody is held anywhere. */
+    if (es_pool_cpus() >= MOST) return;
+    assert_int_equal(es_pool_open(MOST, &pool), ES_OK);
+    es_pool_run(pool, look_where, where);
+    for (int w = 0; w < MOST; w++) assert_true(CPU_EQUAL(&before, &where[w]));
+    es_pool_close(pool);
+}
+
 static void nonsense_pools_are_refused(void **state)
 {
     (void)state;
@@ -163,6 +196,7 @@ int main(void)
         cmocka_unit_test(strips_cover_every_tile_once),
         cmocka_unit_test(workers_meet_at_barriers),
         cmocka_unit_test(every_unit_is_taken_once),
+        cmocka_unit_test(workers_have_a_cpu_each_and_the_caller_is_free_again),
         cmocka_unit_test(nonsense_pools_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
