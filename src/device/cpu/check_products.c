@@ -207,7 +207,7 @@ void es_check_product_int8(es_case *c, es_dtype type)
 
 /* --- attention over bfloat16 keys and values --- */
 
-enum { MOST_ROWS = 32 };
+enum { MOST_ROWS = 64 };
 
 typedef struct attn_arguments {
     const float *q[MOST_ROWS];
@@ -241,7 +241,10 @@ static uint16_t *new_bf16(es_case *c, int64_t count)
     return to;
 }
 
-static bool new_attn(es_case *c, int32_t rows, int32_t dim, bool all, attn_arguments *a)
+/* Rows see all keys, a causal edge that ends behind the last one, or anything, nothing included. */
+enum { SEES_ALL, SEES_EDGE, SEES_ANY, SEES };
+
+static bool new_attn(es_case *c, int32_t rows, int32_t dim, int sees, attn_arguments *a)
 {
     *a = (attn_arguments){.rows = rows, .dim = dim};
     float *q = es_case_input(c, (int64_t)rows * dim, ES_VALUES_PLAIN);
@@ -249,15 +252,19 @@ static bool new_attn(es_case *c, int32_t rows, int32_t dim, bool all, attn_argum
     for (int32_t r = 0; r < rows && q; r++) {
         a->q[r] = q + (int64_t)r * dim;
         for (int32_t d = 0; d < dim; d++) q[r * dim + d] = es_bfloat_to_float(es_float_to_bfloat(q[r * dim + d]));
-        a->valid[r] = all ? ES_ATTN_TILE : es_case_draw(c, 90) - 20;
+        a->valid[r] = sees == SEES_ALL    ? ES_ATTN_TILE
+                      : sees == SEES_EDGE ? ES_ATTN_TILE - (rows - 1 - r)
+                                          : es_case_draw(c, 90) - 20;
         lowest[r] = -INFINITY;
     }
     int32_t most = 0;
     for (int32_t r = 0; r < rows; r++)
         if (a->valid[r] > most) most = a->valid[r];
-    /* Keys that no row sees were never written: NaN, or not there at all. */
+    /* Blocks lie one after the other, or anywhere. Keys that no row sees were never written: NaN, or not there at all. */
+    const int64_t block = (int64_t)dim * ES_ATTN_BLOCK;
+    uint16_t *page = es_case_draw(c, 2) ? new_bf16(c, block * ES_ATTN_TILE_BLOCKS) : NULL;
     for (int b = 0; b * ES_ATTN_BLOCK < most && b < ES_ATTN_TILE_BLOCKS; b++) {
-        uint16_t *k = new_bf16(c, (int64_t)dim * ES_ATTN_BLOCK), *v = new_bf16(c, (int64_t)dim * ES_ATTN_BLOCK);
+        uint16_t *k = new_bf16(c, block), *v = page ? page + b * block : new_bf16(c, block);
         for (int j = 0; j < ES_ATTN_BLOCK && k && v; j++)
             for (int32_t d = 0; d < dim && b * ES_ATTN_BLOCK + j >= most; d++)
                 k[(d / 2 * ES_ATTN_BLOCK + j) * 2 + d % 2] = v[(j / 2 * dim + d) * 2 + j % 2] = 0x7FC0;
@@ -275,15 +282,16 @@ static bool new_attn(es_case *c, int32_t rows, int32_t dim, bool all, attn_argum
 void es_check_attn_tile_bf16(es_case *c, es_dtype type)
 {
     (void)type;
-    static const int32_t dims[] = {32, 64, 128, 256}, counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31};
+    static const int32_t dims[] = {32, 64, 128, 256}, counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 32, 48, 49, 64};
+    enum { COUNTS = sizeof counts / sizeof *counts };
     for (int d = 0; d < 4; d++)
-        for (int r = 0; r < 11; r++)
-            for (int all = 0; all < 2; all++) {
+        for (int r = 0; r < COUNTS; r++)
+            for (int sees = 0; sees < SEES; sees++) {
                 attn_arguments a;
-                if (!new_attn(c, counts[r], dims[d], all, &a)) return;
+                if (!new_attn(c, counts[r], dims[d], sees, &a)) return;
                 es_case_run(c, run_attn, &a, "%d rows of %d channels", (int)a.rows, (int)a.dim);
             }
     attn_arguments a;
-    if (!new_attn(c, 4, 128, true, &a)) return;
-    es_case_run_timed(c, run_attn, &a, "2 tiles, 4 rows of 128", 2.0 * 2 * 128 * ES_ATTN_TILE * 2, 0);
+    if (!new_attn(c, MOST_ROWS, 128, SEES_ALL, &a)) return;
+    es_case_run_timed(c, run_attn, &a, "2 tiles, 64 rows of 128", 0, 2 * 4.0 * MOST_ROWS * 128 * ES_ATTN_TILE);
 }

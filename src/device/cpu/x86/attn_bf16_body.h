@@ -179,11 +179,13 @@ static void attn_tile_bf16(const es_attn_tile *tile)
         while (together < ATTN_BF16_ROWS && row + together < tile->rows && tile->valid[row + together] > 0) together++;
         if (together == ATTN_BF16_ROWS)
             rows_together(tile, row, ATTN_BF16_ROWS);
+        else if (together >= 4)
+            rows_together(tile, row, together = 4);
         else if (together >= 2)
-            rows_together(tile, row, 2);
+            rows_together(tile, row, together = 2);
         else if (together == 1)
             rows_together(tile, row, 1);
-        row += together == ATTN_BF16_ROWS ? ATTN_BF16_ROWS : together >= 2 ? 2 : 1;
+        row += together > 0 ? together : 1;
     }
 }
 

@@ -14,7 +14,7 @@ typedef __m512 v16;
 #define DELTA_WIDE 4 /* vectors of columns at once */
 #define ATTN_BLOCK_ROWS 6 /* or fewer */
 #define ATTN_WIDE_FOR(rows) 4 /* blocks of keys, or vectors of channels */
-#define ATTN_BF16_ROWS 4
+#define ATTN_BF16_ROWS 6 /* or 4, as many query heads as often share a KV head, or fewer */
 #define ATTN_BF16_WIDE 2 /* registers of keys, or of channels */
 #define ATTN_BF16_WIDE_FOR(rows) 2
 
