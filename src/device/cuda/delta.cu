@@ -1,15 +1,14 @@
 /* delta.cu: Gated DeltaNet: convolution and gates, the recurrence over the state, and the gated norm.
  *
  * The recurrence is the canonical one, token by token. A thread keeps its part of the state in registers across all tokens of
- * a span: two value columns, so that a key read from shared memory serves both, of one of 8 parts of the key dimension. A
- * group of 32 lanes has 8 columns, and 128 columns of 32 heads are 512 groups. Inside a part four chains of a column run side
- * by side; chains and parts are added in one fixed order, which depends on the key dimension alone: chunks, company and the
- * grid change no bit. A step of single tokens does all of it in one launch, with the same sums in the same order. */
-#include "device/cuda/device.cuh"
+ * a span (delta_state.cuh); what it needs of the tokens comes through a ring in shared memory. 128 columns of 32 heads are 512
+ * groups of 32 lanes, about as many as there are schedulers: so a token takes as long as the chain of its sums, and results are
+ * added up beside it. A step of single tokens does all of it in one launch, with the same sums in the same order. */
+#include "device/cuda/delta_state.cuh"
 
 /* From MANY_ROWS rows on there is enough to do for groups of lanes that take HEAD_ROWS rows each. */
 enum { MANY_ROWS = 64, HEAD_ROWS = 8 };
-enum { HEAD_THREADS = 128, MOST_HEAD = 1024, COLUMNS = 8, PAIRS = 4, PARTS = 8, GROUPS = 4, AHEAD = 8 };
+enum { HEAD_THREADS = 128, MOST_HEAD = 1024 };
 
 typedef struct prepare {
     es_delta_shape shape;
@@ -27,17 +26,25 @@ static __device__ float conv_input(const prepare *p, const es_cuda_span *span, i
 }
 
 /* One channel: the taps in order; a SiLU comes behind it. */
-static __device__ __forceinline__ float add_taps(const prepare *p, int64_t c, float x0, float x1, float x2, float x3)
+static __device__ __forceinline__ float add_taps(const float (&w)[ES_CONV_TAPS], float x0, float x1, float x2, float x3)
 {
-    float v = p->conv[c] * x0;
-    v = fmaf(p->conv[p->channels + c], x1, v);
-    v = fmaf(p->conv[2 * p->channels + c], x2, v);
-    return fmaf(p->conv[3 * p->channels + c], x3, v);
+    float v = w[0] * x0;
+    v = fmaf(w[1], x1, v);
+    v = fmaf(w[2], x2, v);
+    return fmaf(w[3], x3, v);
+}
+
+static __device__ __forceinline__ void read_taps(const prepare *p, int64_t c, float (&w)[ES_CONV_TAPS])
+{
+#pragma unroll
+    for (int i = 0; i < ES_CONV_TAPS; i++) w[i] = p->conv[i * p->channels + c];
 }
 
 static __device__ __forceinline__ float convolve(const prepare *p, int64_t c, float x0, float x1, float x2, float x3)
 {
-    return es_silu(add_taps(p, c, x0, x1, x2, x3));
+    float w[ES_CONV_TAPS];
+    read_taps(p, c, w);
+    return es_silu(add_taps(w, x0, x1, x2, x3));
 }
 
 /* A span of a single row moves its state on at once. */
@@ -57,10 +64,14 @@ static __device__ __forceinline__ void put_gates(const prepare *p, int64_t row, 
 }
 
 /* What makes a query or a key of unit length; queries are scaled as well. */
-static __device__ __forceinline__ float unit_scale(const es_delta_shape *s, int head, float sum, float *scale)
+static __device__ __forceinline__ float unit_length(float sum)
 {
-    *scale = head < s->key_heads ? 1.0f / sqrtf((float)s->key_dim) : 1.0f;
     return 1.0f / sqrtf(sum + 1e-6f);
+}
+
+static __device__ __forceinline__ float unit_scale(const es_delta_shape *s, int head)
+{
+    return head < s->key_heads ? 1.0f / sqrtf((float)s->key_dim) : 1.0f;
 }
 
 /* One head of one row: convolve, SiLU, unit length for q and k. */
@@ -87,8 +98,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS) prepare_kernel(es_cuda_ba
     }
     float *out = p.out + row * p.channels + c;
     if (unit) {
-        float scale;
-        const float inverse = unit_scale(s, h, es_block_sum(sum, room), &scale);
+        const float inverse = unit_length(es_block_sum(sum, room)), scale = unit_scale(s, h);
         for (int i = threadIdx.x; i < n; i += HEAD_THREADS) out[i] = (y[i] * inverse) * scale;
     } else {
         for (int i = threadIdx.x; i < n; i += HEAD_THREADS) out[i] = y[i];
@@ -109,44 +119,55 @@ static __device__ __forceinline__ float head_sum(const float (&v)[HEAD_THREADS /
 /* The same of heads of HEAD_THREADS channels: a group of lanes takes a head of several rows, and reads each input once. */
 static __global__ void __launch_bounds__(HEAD_THREADS) prepare_rows_kernel(es_cuda_batch b, prepare p, int rows)
 {
-    es_take_turn();
     constexpr int EACH = HEAD_THREADS / ES_GROUP;
     const es_delta_shape *s = &p.shape;
-    const int lane = threadIdx.x % ES_GROUP, row0 = blockIdx.x * HEAD_ROWS, heads = 2 * s->key_heads + s->value_heads;
-    const int own = blockIdx.y * EACH + threadIdx.x / ES_GROUP, h = min(own, heads - 1);
-    const bool there = own < heads, unit = h < 2 * s->key_heads; /* groups of a warp stay together */
-    float x0[EACH], x1[EACH], x2[EACH], next[EACH]; /* the next row's inputs are on their way */
-    const int64_t c0 = (int64_t)h * HEAD_THREADS + lane;
+    const int lane = threadIdx.x % ES_GROUP, row0 = blockIdx.x * HEAD_ROWS, end = min(row0 + HEAD_ROWS, rows);
+    const int own = blockIdx.y * EACH + threadIdx.x / ES_GROUP, heads = 2 * s->key_heads + s->value_heads, h = min(own, heads - 1);
+    const bool there = own < heads, unit = h < 2 * s->key_heads;
+    const int64_t c0 = (int64_t)h * HEAD_THREADS + lane, first = row0 * p.channels + c0;
+    const float scale = unit_scale(s, h), *x = p.x + first;
+    float x0[EACH], x1[EACH], x2[EACH], next[EACH], w[EACH][ES_CONV_TAPS], *out = p.out + first;
+    es_lead();
 #pragma unroll
-    for (int g = 0; g < EACH; g++) next[g] = row0 < rows ? p.x[row0 * p.channels + c0 + g * ES_GROUP] : 0.0f;
-    for (int row = row0; row < min(row0 + HEAD_ROWS, rows); row++) {
-        const es_cuda_span span = b.span[b.row_span[row]];
-        const int t = row - span.first_row;
-        float v[EACH], square[EACH];
+    for (int g = 0; g < EACH; g++) read_taps(&p, c0 + g * ES_GROUP, w[g]);
+    es_follow();
 #pragma unroll
-        for (int g = 0; g < EACH; g++) {
-            const int64_t c = c0 + g * ES_GROUP;
-            if (row == row0 || t == 0) {
+    for (int g = 0; g < EACH; g++) next[g] = x[g * ES_GROUP]; /* the next row's inputs are on their way */
+    const int begins = b.span[b.row_span[min(row0 + lane % HEAD_ROWS, rows - 1)]].first_row; /* the span of a row for each lane */
+    for (int row = row0; row < end; row++, out += p.channels) {
+        const int t = row - __shfl_sync(ES_ALL_LANES, begins, row - row0, ES_GROUP);
+        float v[EACH];
+        if (row == row0 || t == 0) {
+            const es_cuda_span span = b.span[b.row_span[row]];
+#pragma unroll
+            for (int g = 0; g < EACH; g++) {
+                const int64_t c = c0 + g * ES_GROUP;
                 x0[g] = conv_input(&p, &span, t - 3, c), x1[g] = conv_input(&p, &span, t - 2, c);
                 x2[g] = conv_input(&p, &span, t - 1, c);
+                if (there && span.rows == 1) keep_three(&p, &span, c, x1[g], x2[g], next[g]);
             }
+        }
+        x += p.channels;
+#pragma unroll
+        for (int g = 0; g < EACH; g++) {
             const float x3 = next[g];
-            if (row + 1 < min(row0 + HEAD_ROWS, rows)) next[g] = p.x[(row + 1) * p.channels + c];
-            v[g] = add_taps(&p, c, x0[g], x1[g], x2[g], x3);
-            if (there && span.rows == 1) keep_three(&p, &span, c, x1[g], x2[g], x3);
+            if (row + 1 < end) next[g] = x[g * ES_GROUP];
+            v[g] = add_taps(w[g], x0[g], x1[g], x2[g], x3);
             x0[g] = x1[g], x1[g] = x2[g], x2[g] = x3;
         }
         es_silu_all(v);
+        if (unit || ES_WARP > ES_GROUP) { /* groups of a warp stay together */
+            float square[EACH];
 #pragma unroll
-        for (int g = 0; g < EACH; g++) square[g] = fmaf(v[g], v[g], 0.0f);
-        float inverse = 1, scale = 1;
-        const float sum = head_sum(square);
-        if (unit) inverse = unit_scale(s, h, sum, &scale);
+            for (int g = 0; g < EACH; g++) square[g] = fmaf(v[g], v[g], 0.0f);
+            const float inverse = unit_length(head_sum(square));
 #pragma unroll
-        for (int g = 0; g < EACH && there; g++)
-            p.out[row * p.channels + (int64_t)h * HEAD_THREADS + g * ES_GROUP + lane] = unit ? (v[g] * inverse) * scale : v[g];
-        if (there && !unit && lane == 0) put_gates(&p, row, h - 2 * s->key_heads);
+            for (int g = 0; g < EACH; g++) v[g] = unit ? (v[g] * inverse) * scale : v[g];
+        }
+#pragma unroll
+        for (int g = 0; g < EACH && there; g++) out[g * ES_GROUP] = v[g];
     }
+    if (there && !unit && lane < end - row0) put_gates(&p, row0 + lane, h - 2 * s->key_heads);
 }
 
 /* The last three inputs of spans of several rows, oldest first. One thread a channel: it reads before it writes. */
@@ -207,23 +228,6 @@ typedef struct scan {
     bool fours; /* rows of q, k and v begin at multiples of 16 bytes */
 } scan;
 
-/* What a token's lanes tell each other: sums over all parts in the tree of their index, of two columns in every lane, and of
- * an earlier token's results, the first column's in lanes of even parts and the second's in those of odd ones. Lanes of a pair
- * stand PAIRS apart; the three chains of exchanges run side by side. */
-static __device__ __forceinline__ float2 add_parts(float2 v, float2 earlier, bool odd, float *result)
-{
-    float mine = odd ? earlier.y : earlier.x, its = odd ? earlier.x : earlier.y;
-#pragma unroll
-    for (int step = PAIRS; step < ES_GROUP; step *= 2) {
-        const float x = es_shuffle_xor(v.x, step), y = es_shuffle_xor(v.y, step);
-        const float z = es_shuffle_xor(step == PAIRS ? its : mine, step);
-        v = make_float2(v.x + x, v.y + y);
-        mine = mine + z;
-    }
-    *result = mine;
-    return v;
-}
-
 /* BYTES from global to shared memory, which arrive by the time of arrive(). */
 template <int BYTES> static __device__ __forceinline__ void bring(float *to, const float *from)
 {
@@ -244,165 +248,124 @@ static __device__ __forceinline__ void depart(void)
 #endif
 }
 
-/* All that departed. */
+/* All that departed but the last batch. */
 static __device__ __forceinline__ void arrive(void)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
 #endif
 }
 
-/* What a block needs of AHEAD tokens: they are on their way while those before are worked on. */
-template <int PIECES> struct chunk {
-    float q[AHEAD][4 * PIECES * PARTS], k[AHEAD][4 * PIECES * PARTS], v[AHEAD][COLUMNS * GROUPS], gates[AHEAD][2];
+/* What a block needs of one token. */
+template <int PIECES> struct record {
+    float q[4 * PIECES * PARTS], k[4 * PIECES * PARTS], v[COLUMNS * GROUPS], gates[2], unused[2];
 };
 
-/* WIDTH floats at a time: four where every row begins at a multiple of 16 bytes. A thread brings the same piece of each token.
- */
-template <int PIECES, int WIDTH>
-static __device__ __forceinline__ void bring_rows(const scan *p, const es_cuda_span *span, int head, int key_head, int column0,
-                                                  int t0, chunk<PIECES> *c)
-{
-    const es_delta_shape *s = &p->shape;
-    const int dk = s->key_dim, columns = min(COLUMNS * GROUPS, s->value_dim - column0), tokens = min(AHEAD, span->rows - t0);
-    const int of_keys = dk / WIDTH, all = 2 * of_keys + columns / WIDTH;
-    const float *row = p->x + (span->first_row + (int64_t)t0) * p->channels;
-    for (int i = threadIdx.x; i < all; i += GROUPS * ES_GROUP) {
-        const bool q = i < of_keys, k = !q && i < 2 * of_keys;
-        const int at = (q   ? i
-                        : k ? i - of_keys
-                            : i - 2 * of_keys) *
-                       WIDTH,
-                  step = q || k ? 4 * PIECES * PARTS : COLUMNS * GROUPS;
-        const int64_t keys = (k ? (int64_t)s->key_heads * dk : 0) + (int64_t)key_head * dk;
-        const float *from =
-            row + at + (q || k ? keys : 2 * (int64_t)s->key_heads * dk + (int64_t)head * s->value_dim + column0);
-        float *to = (q ? c->q[0] : k ? c->k[0] : c->v[0]) + at;
-#pragma unroll
-        for (int token = 0; token < AHEAD; token++)
-            if (token < tokens) bring<4 * WIDTH>(to + token * step, from + token * p->channels);
-    }
-    const int token = threadIdx.x / 2 % AHEAD, which = threadIdx.x % 2;
-    const int64_t gate = ((span->first_row + t0 + (int64_t)token) * s->value_heads + head) * 2 + which;
-    if (threadIdx.x < 2 * AHEAD && token < tokens) bring<4>(&c->gates[token][which], p->gates + gate);
-}
+/* Tokens on their way: a ring of four chunks. While one is worked on the next is there and those behind it are coming. */
+template <int PIECES> struct ring {
+    static constexpr int AHEAD = PIECES > 4 ? 4 : 8, TOKENS = 4 * AHEAD, BEHIND = 3 * AHEAD, DK = 4 * PIECES * PARTS;
+    static constexpr int RECORD = sizeof(record<PIECES>) / sizeof(float);
+};
 
-template <int PIECES>
-static __device__ __forceinline__ void bring_chunk(const scan *p, const es_cuda_span *span, int head, int key_head,
-                                                   int column0, int t0, chunk<PIECES> *c)
-{
-    if (p->fours)
-        bring_rows<PIECES, 4>(p, span, head, key_head, column0, t0, c);
-    else
-        bring_rows<PIECES, 1>(p, span, head, key_head, column0, t0, c);
-}
-
-/* What a thread brings of every chunk that is whole, in kernels whose dimensions are: the same four channels of some tokens' queries
- * or keys, four of one token's values, one of a token's gates. Counted up from chunk to chunk, it costs next to nothing. */
-struct errands {
+/* Which columns of which head a block has, and how it gets what it needs of the tokens. */
+template <int PIECES> struct supply {
+    const scan *p;
+    const es_cuda_span *span;
+    record<PIECES> *room;
+    int head, key_head, column0;
+    /* What a thread brings of every chunk, where all dimensions are whole: four channels of some tokens' queries or keys, four of one
+     * token's values, one of a token's gates. Counted up from chunk to chunk, it costs next to nothing. */
+    bool whole;
     const float *keys, *values, *gates;
     int keys_to, values_to, gates_to; /* floats from the beginning of a chunk; −1: none */
 };
 
-template <int PIECES>
-static __device__ __forceinline__ errands errands_of(const scan *p, const es_cuda_span *span, int head, int key_head,
-                                                     int column0)
+/* WIDTH floats at a time: four where every row begins at a multiple of 16 bytes. A thread brings the same piece of each token. */
+template <int PIECES, int WIDTH> static __device__ __forceinline__ void bring_rows(const supply<PIECES> *f, int t0, record<PIECES> *chunk)
 {
-    constexpr int DK = 4 * PIECES * PARTS, EACH = AHEAD * DK / 2 / (GROUPS * ES_GROUP), FOURS = COLUMNS * GROUPS / 4;
+    constexpr int AHEAD = ring<PIECES>::AHEAD, DK = ring<PIECES>::DK;
+    const scan *p = f->p;
+    const es_delta_shape *s = &p->shape;
+    const int dk = s->key_dim, columns = min(COLUMNS * GROUPS, s->value_dim - f->column0);
+    const int tokens = min(AHEAD, f->span->rows - t0), of_keys = dk / WIDTH, all = 2 * of_keys + columns / WIDTH;
+    const float *row = p->x + (f->span->first_row + (int64_t)t0) * p->channels;
+    for (int i = threadIdx.x; i < all; i += GROUPS * ES_GROUP) {
+        const int kind = min(i / of_keys, 2), at = (i - kind * of_keys) * WIDTH; /* query, key, value */
+        const int64_t keys = (int64_t)s->key_heads * dk;
+        const float *from = row + at + (kind < 2 ? kind * keys + (int64_t)f->key_head * dk
+                                                 : 2 * keys + (int64_t)f->head * s->value_dim + f->column0);
+        float *to = chunk->q + kind * DK + at;
+#pragma unroll
+        for (int token = 0; token < AHEAD; token++)
+            if (token < tokens) bring<4 * WIDTH>(to + token * ring<PIECES>::RECORD, from + token * p->channels);
+    }
+    const int token = threadIdx.x / 2 % AHEAD, which = threadIdx.x % 2;
+    const int64_t gate = ((f->span->first_row + t0 + (int64_t)token) * s->value_heads + f->head) * 2 + which;
+    if (threadIdx.x < 2 * AHEAD && token < tokens) bring<4>(&chunk[token].gates[which], p->gates + gate);
+}
+
+template <int PIECES> static __device__ __forceinline__ void plan_errands(supply<PIECES> *f)
+{
+    constexpr int DK = ring<PIECES>::DK, AHEAD = ring<PIECES>::AHEAD, RECORD = ring<PIECES>::RECORD;
+    constexpr int EACH = AHEAD * DK / 2 / (GROUPS * ES_GROUP), FOURS = COLUMNS * GROUPS / 4;
+    const scan *p = f->p;
     const es_delta_shape *s = &p->shape;
     const int i = threadIdx.x, piece = i % (DK / 2), token = i / (DK / 2) * EACH, gate = i - AHEAD * FOURS;
-    const bool key = piece >= DK / 4;
-    const int64_t row = span->first_row, keys = (int64_t)s->key_heads * DK;
-    errands e;
-    e.keys = p->x + (row + token) * p->channels + (key ? keys : 0) + key_head * DK + piece % (DK / 4) * 4;
-    e.keys_to = (key ? AHEAD : 0) * DK + token * DK + piece % (DK / 4) * 4;
-    e.values = p->x + (row + i / FOURS) * p->channels + 2 * keys + (int64_t)head * s->value_dim + column0 + i % FOURS * 4;
-    e.values_to = i < AHEAD * FOURS ? 2 * AHEAD * DK + i * 4 : -1;
-    e.gates = p->gates + ((row + gate / 2) * s->value_heads + head) * 2 + gate % 2;
-    e.gates_to = gate >= 0 && gate < 2 * AHEAD ? AHEAD * (2 * DK + 4 * FOURS) + gate : -1;
-    return e;
+    const int key = piece / (DK / 4), channel = piece % (DK / 4) * 4;
+    const int64_t row = f->span->first_row, keys = (int64_t)s->key_heads * DK;
+    f->keys = p->x + (row + token) * p->channels + key * keys + f->key_head * DK + channel;
+    f->keys_to = token * RECORD + key * DK + channel;
+    f->values =
+        p->x + (row + i / FOURS) * p->channels + 2 * keys + (int64_t)f->head * s->value_dim + f->column0 + i % FOURS * 4;
+    f->values_to = i < AHEAD * FOURS ? i / FOURS * RECORD + 2 * DK + i % FOURS * 4 : -1;
+    f->gates = p->gates + ((row + gate / 2) * s->value_heads + f->head) * 2 + gate % 2;
+    f->gates_to = gate >= 0 && gate < 2 * AHEAD ? gate / 2 * RECORD + 2 * DK + 4 * FOURS + gate % 2 : -1;
 }
 
-template <int PIECES> static __device__ __forceinline__ void run_errands(const scan *p, errands *e, chunk<PIECES> *c)
+template <int PIECES> static __device__ __forceinline__ void run_errands(supply<PIECES> *f, record<PIECES> *chunk)
 {
-    constexpr int DK = 4 * PIECES * PARTS, EACH = AHEAD * DK / 2 / (GROUPS * ES_GROUP);
-    float *to = c->q[0];
-    const float *from = e->keys;
+    constexpr int AHEAD = ring<PIECES>::AHEAD, EACH = AHEAD * ring<PIECES>::DK / 2 / (GROUPS * ES_GROUP);
+    float *to = chunk->q;
+    const float *from = f->keys;
 #pragma unroll
-    for (int token = 0; token < EACH; token++, from += p->channels) bring<16>(to + e->keys_to + token * DK, from);
-    if (e->values_to >= 0) bring<16>(to + e->values_to, e->values);
-    if (e->gates_to >= 0) bring<4>(to + e->gates_to, e->gates);
-    e->keys += AHEAD * p->channels, e->values += AHEAD * p->channels, e->gates += 2 * AHEAD * p->shape.value_heads;
+    for (int token = 0; token < EACH; token++, from += f->p->channels)
+        bring<16>(to + f->keys_to + token * ring<PIECES>::RECORD, from);
+    if (f->values_to >= 0) bring<16>(to + f->values_to, f->values);
+    if (f->gates_to >= 0) bring<4>(to + f->gates_to, f->gates);
+    f->keys += AHEAD * f->p->channels, f->values += AHEAD * f->p->channels;
+    f->gates += 2 * AHEAD * f->p->shape.value_heads;
 }
 
-/* Four chains of one column. */
-static __device__ __forceinline__ void feed(float4 *sum, const float4 &S, const float4 &x)
+/* The next chunk, from token t0 on, sets out. */
+template <int PIECES> static __device__ __forceinline__ void bring_chunk(supply<PIECES> *f, int t0)
 {
-    sum->x = fmaf(S.x, x.x, sum->x), sum->y = fmaf(S.y, x.y, sum->y);
-    sum->z = fmaf(S.z, x.z, sum->z), sum->w = fmaf(S.w, x.w, sum->w);
+    record<PIECES> *chunk = f->room + t0 % ring<PIECES>::TOKENS;
+    if (f->whole && t0 + ring<PIECES>::AHEAD <= f->span->rows)
+        run_errands<PIECES>(f, chunk);
+    else if (f->p->fours)
+        bring_rows<PIECES, 4>(f, t0, chunk);
+    else
+        bring_rows<PIECES, 1>(f, t0, chunk);
+    depart();
 }
 
-static __device__ __forceinline__ float add_chains(const float4 &v)
+/* At the beginning of a chunk: it and the next one are there for all, nobody reads the one before any more, and its place is
+ * filled. */
+template <int PIECES> static __device__ __forceinline__ void turn_ring(supply<PIECES> *f, int t)
 {
-    return (v.x + v.y) + (v.z + v.w);
+    arrive();
+    __syncthreads();
+    bring_chunk<PIECES>(f, t + ring<PIECES>::BEHIND);
 }
 
-/* Loads that stay where they are written: early. */
-static __device__ __forceinline__ float4 read4(const float *at)
+/* Past the key dimension queries and keys are zero. */
+template <int PIECES> static __device__ __forceinline__ void clear_rest(record<PIECES> *room, int dk)
 {
-#if __CUDA_ARCH__ >= 750
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"((unsigned)__cvta_generic_to_shared(at)));
-    return v;
-#else
-    return *(const float4 *)(const void *)at;
-#endif
-}
-
-/* A thread's part of a pair of columns as it walks the tokens. Results lag behind: while the lanes tell each other a token's
- * prediction, the token before is multiplied with the state that it left, and the sums of the one before that are finished. */
-template <int PIECES> struct walk {
-    float4 S[2][PIECES], q[PIECES]; /* after the token before, and that token's query */
-    float2 earlier;                 /* parts of Sᵀq of the token before that */
-};
-
-template <int PIECES> static __device__ __forceinline__ float2 query(const walk<PIECES> &w)
-{
-    float4 o[2] = {};
-#pragma unroll
-    for (int j = 0; j < PIECES; j++) feed(&o[0], w.S[0][j], w.q[j]), feed(&o[1], w.S[1][j], w.q[j]);
-    return make_float2(add_chains(o[0]), add_chains(o[1]));
-}
-
-/* S ← e^g·S;  δ = β(v − Sᵀk);  S ← S + k⊗δ. Returns the sum that a lane has of the token two before. */
-template <int PIECES>
-static __device__ __forceinline__ float one_token(walk<PIECES> *w, const float4 (&k)[PIECES], float2 v, float2 gates, bool odd)
-{
-    float4 decayed[2][PIECES], c[2] = {};
-    const float decay = gates.x, beta = gates.y;
-#pragma unroll
-    for (int j = 0; j < PIECES; j++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float4 s = w->S[i][j];
-            decayed[i][j] = make_float4(decay * s.x, decay * s.y, decay * s.z, decay * s.w);
-            feed(&c[i], decayed[i][j], k[j]);
-        }
-    float result;
-    const float2 predicted = add_parts(make_float2(add_chains(c[0]), add_chains(c[1])), w->earlier, odd, &result);
-    w->earlier = query<PIECES>(*w);
-    const float delta[2] = {beta * (v.x - predicted.x), beta * (v.y - predicted.y)};
-#pragma unroll
-    for (int j = 0; j < PIECES; j++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float4 s = decayed[i][j];
-            w->S[i][j] = make_float4(fmaf(k[j].x, delta[i], s.x), fmaf(k[j].y, delta[i], s.y), fmaf(k[j].z, delta[i], s.z),
-                                     fmaf(k[j].w, delta[i], s.w));
-        }
-    return result;
+    constexpr int DK = ring<PIECES>::DK;
+    for (int i = threadIdx.x; dk < DK && i < ring<PIECES>::TOKENS * 2 * DK; i += GROUPS * ES_GROUP) {
+        const int d = i % DK, kind = i / DK % 2;
+        if (d >= dk) room[i / DK / 2].q[kind * DK + d] = 0;
+    }
 }
 
 /* What a token needs besides its query. */
@@ -412,128 +375,108 @@ template <int PIECES> struct token {
 };
 
 template <int PIECES>
-static __device__ __forceinline__ void read_token(const chunk<PIECES> *c, int i, int first, int mine, token<PIECES> *t)
+static __device__ __forceinline__ void read_token(const record<PIECES> *from, int part, int mine, token<PIECES> *t)
 {
-#pragma unroll
-    for (int j = 0; j < PIECES; j++) t->k[j] = read4(c->k[i] + first + 4 * j);
-    t->v = *(const float2 *)(const void *)(c->v[i] + mine);
-    t->gates = *(const float2 *)(const void *)c->gates[i];
+    read_part<PIECES>(from->k, part, t->k);
+    t->v = *(const float2 *)(const void *)(from->v + mine);
+    t->gates = *(const float2 *)(const void *)from->gates;
 }
 
-/* A row's two columns of the state: at once where there are both and rows begin at even places (of `columns` left, an even
- * number is even in every row). */
-static __device__ __forceinline__ float2 state_pair(const float *at, bool there, int columns)
-{
-    if (there && columns > 1 && columns % 2 == 0) return *(const float2 *)(const void *)at;
-    return make_float2(there && columns > 0 ? at[0] : 0.0f, there && columns > 1 ? at[1] : 0.0f);
-}
+/* What a thread has while it walks the tokens. */
+template <int PIECES> struct walk {
+    column<PIECES> c[2];
+    token<PIECES> now;  /* the next token */
+    float4 q[PIECES];   /* the query of the one before */
+    float sum;          /* of the first column: this part of the next token's Sᵀk */
+    int part, mine;
+    bool odd, late;     /* which results are this lane's: see add_four() */
+};
 
-static __device__ __forceinline__ void keep_pair(float *at, bool there, int columns, float x, float y)
-{
-    if (there && columns > 1 && columns % 2 == 0) {
-        *(float2 *)(void *)at = make_float2(x, y);
-        return;
-    }
-    if (there && columns > 0) at[0] = x;
-    if (there && columns > 1) at[1] = y;
-}
-
-/* The state of a thread's pair of columns, from memory or back. */
+/* δ = β(v − Sᵀk);  S ← e^g·S + k⊗δ. Returns the parts of Sᵀq of the token before, whose query is `q`. While the lanes tell
+ * each other one column's sums there is the other one to work on, and the first column's next token. */
 template <int PIECES>
-static __device__ __forceinline__ void load_state(walk<PIECES> *w, const float *state, int column, int first, int dk, int dv,
-                                                  bool begun)
+static __device__ __forceinline__ float2 one_token(walk<PIECES> *w, const token<PIECES> &now, const token<PIECES> &next,
+                                                   const float4 (&q)[PIECES])
 {
-    w->earlier = make_float2(0, 0);
-#pragma unroll
-    for (int j = 0; j < PIECES; j++) {
-        const float *from = state + (int64_t)(first + 4 * j) * dv;
-        const int keys = begun ? dk - first - 4 * j : 0, columns = dv - column;
-        const float2 r0 = state_pair(from, keys > 0, columns), r1 = state_pair(from + dv, keys > 1, columns);
-        const float2 r2 = state_pair(from + 2 * dv, keys > 2, columns), r3 = state_pair(from + 3 * dv, keys > 3, columns);
-        w->S[0][j] = make_float4(r0.x, r1.x, r2.x, r3.x);
-        w->S[1][j] = make_float4(r0.y, r1.y, r2.y, r3.y);
-        w->q[j] = make_float4(0, 0, 0, 0);
-    }
+    float2 before;
+    const float first = add_parts(w->sum), parts = fade<PIECES>(&w->c[1], now.gates.x, now.k);
+    before.x = query<PIECES>(w->c[0], q);
+    const float second = add_parts(parts);
+    learn<PIECES>(&w->c[0], now.k, now.gates.y * (now.v.x - first));
+    before.y = query<PIECES>(w->c[1], q);
+    w->sum = fade<PIECES>(&w->c[0], next.gates.x, next.k);
+    learn<PIECES>(&w->c[1], now.k, now.gates.y * (now.v.y - second));
+    return before;
 }
 
+/* Two tokens from record `r` on; `then` is the next one's. Returns a result of the token before or of the first, which are added up
+ * together. */
 template <int PIECES>
-static __device__ __forceinline__ void store_state(const walk<PIECES> &w, float *state, int column, int first, int dk, int dv)
+static __device__ __forceinline__ float two_tokens(walk<PIECES> *w, const record<PIECES> *r, const record<PIECES> *then)
 {
-#pragma unroll
-    for (int j = 0; j < PIECES; j++) {
-        float *to = state + (int64_t)(first + 4 * j) * dv;
-        const int keys = dk - first - 4 * j, columns = dv - column;
-        keep_pair(to, keys > 0, columns, w.S[0][j].x, w.S[1][j].x);
-        keep_pair(to + dv, keys > 1, columns, w.S[0][j].y, w.S[1][j].y);
-        keep_pair(to + 2 * dv, keys > 2, columns, w.S[0][j].z, w.S[1][j].z);
-        keep_pair(to + 3 * dv, keys > 3, columns, w.S[0][j].w, w.S[1][j].w);
-    }
+    token<PIECES> next;
+    float4 q[PIECES];
+    read_token<PIECES>(r + 1, w->part, w->mine, &next);
+    read_part<PIECES>(r->q, w->part, q);
+    const float2 earlier = one_token<PIECES>(w, w->now, next, w->q);
+    read_token<PIECES>(then, w->part, w->mine, &w->now); /* perhaps there is none */
+    read_part<PIECES>((r + 1)->q, w->part, w->q);
+    const float2 later = one_token<PIECES>(w, next, w->now, q);
+    return add_four(earlier, later, w->odd, w->late);
 }
 
-/* A part is 4·PIECES consecutive key channels; past the key dimension they are zero. */
-template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP) scan_kernel(es_cuda_batch b, scan p)
+template <int PIECES> static __global__ void __launch_bounds__(GROUPS *ES_GROUP, 1) scan_kernel(es_cuda_batch b, scan p)
 {
-    __shared__ __align__(16) chunk<PIECES> room[2];
+    constexpr int TOKENS = ring<PIECES>::TOKENS, AHEAD = ring<PIECES>::AHEAD;
+    __shared__ __align__(16) record<PIECES> room[TOKENS];
     const es_delta_shape *s = &p.shape;
-    const int dk = s->key_dim, dv = s->value_dim, lane = threadIdx.x % ES_GROUP, part = lane / PAIRS,
-              first = part * 4 * PIECES;
-    const bool odd = part % 2;
+    const int dk = s->key_dim, dv = s->value_dim, head = blockIdx.y, column0 = blockIdx.x * GROUPS * COLUMNS;
+    const int key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
     es_lead();
-    for (int i = threadIdx.x; dk < 4 * PIECES * PARTS && i < 2 * AHEAD * 4 * PIECES * PARTS; i += GROUPS * ES_GROUP) {
-        const int at = i / (4 * PIECES * PARTS) % AHEAD, d = i % (4 * PIECES * PARTS);
-        if (d >= dk) room[i / (AHEAD * 4 * PIECES * PARTS)].q[at][d] = room[i / (AHEAD * 4 * PIECES * PARTS)].k[at][d] = 0;
-    }
+    clear_rest<PIECES>(room, dk);
     es_follow();
     const es_cuda_span span = b.span[blockIdx.z];
-    const int head = blockIdx.y, column0 = blockIdx.x * GROUPS * COLUMNS;
-    const int mine = threadIdx.x / ES_GROUP * COLUMNS + lane % PAIRS * 2, column = column0 + mine;
-    const int key_head = s->tiled ? head % s->key_heads : head / (s->value_heads / s->key_heads);
+    supply<PIECES> from = {&p, &span, room, head, key_head, column0};
+    from.whole = p.fours && dk == ring<PIECES>::DK && column0 + COLUMNS * GROUPS <= dv && ES_GROUP * GROUPS == 128;
+    plan_errands<PIECES>(&from);
+    for (int t = 0; t < ring<PIECES>::BEHIND; t += AHEAD) bring_chunk<PIECES>(&from, t);
+
+    const int lane = threadIdx.x % ES_GROUP, part = lane / PAIRS, first = part * 4 * PIECES;
+    const int mine = threadIdx.x / ES_GROUP * COLUMNS + lane % PAIRS * 2, own = column0 + mine; /* a pair of columns */
+    float *state = p.state + ((int64_t)span.slot * s->value_heads + head) * dk * dv + own;
+    walk<PIECES> w = {.q = {}, .part = part, .mine = mine, .odd = part % 2 != 0, .late = part / 2 % 2 != 0};
+    load_state<PIECES>(w.c, state, own, first, dk, dv, span.start != 0);
+    const bool puts = part < 4 && own + w.odd < dv;
     const int64_t out_stride = (int64_t)s->value_heads * dv;
-    float *state = p.state + (((int64_t)span.slot * s->value_heads + head) * dk) * dv + column;
-    float *out = p.out + span.first_row * out_stride + (int64_t)head * dv + column + part % 2; /* of the token two before */
-    const bool puts = part < 2 && column + part < dv;
-    const bool whole = p.fours && dk == 4 * PIECES * PARTS && column0 + COLUMNS * GROUPS <= dv && ES_GROUP * GROUPS == 128;
-    errands e = errands_of<PIECES>(&p, &span, head, key_head, column0);
-    if (whole && AHEAD <= span.rows)
-        run_errands<PIECES>(&p, &e, &room[0]);
-    else
-        bring_chunk<PIECES>(&p, &span, head, key_head, column0, 0, &room[0]);
-    depart();
-    walk<PIECES> w;
-    load_state<PIECES>(&w, state, column, first, dk, dv, span.start != 0);
-    out -= 2 * out_stride;
-    for (int t0 = 0; t0 < span.rows; t0 += AHEAD) {
-        const chunk<PIECES> *c = &room[t0 / AHEAD % 2];
-        arrive();
-        __syncthreads(); /* it is there for all, and nobody reads the one before any more */
-        if (whole && t0 + 2 * AHEAD <= span.rows)
-            run_errands<PIECES>(&p, &e, &room[(t0 / AHEAD + 1) % 2]);
-        else
-            bring_chunk<PIECES>(&p, &span, head, key_head, column0, t0 + AHEAD, &room[(t0 / AHEAD + 1) % 2]);
-        depart();
-        const int some = min(AHEAD, span.rows - t0);
-        token<PIECES> t[2];
-        read_token<PIECES>(c, 0, first, mine, &t[0]);
+    float *out = p.out + (span.first_row - 1 + (int64_t)w.late) * out_stride + (int64_t)head * dv + own + w.odd;
+    turn_ring<PIECES>(&from, 0);
+    read_token<PIECES>(room, part, mine, &w.now);
+    w.sum = fade<PIECES>(&w.c[0], w.now.gates.x, w.now.k);
+    int t = 0;
+    for (; t + AHEAD <= span.rows; t += AHEAD) { /* whole chunks in one piece: to jump costs twenty cycles */
+        if (t > 0) turn_ring<PIECES>(&from, t);
+        const record<PIECES> *r = room + t % TOKENS, *then = room + (t + AHEAD) % TOKENS;
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            if (i >= some) break;
-            float4 q[PIECES];
-#pragma unroll
-            for (int j = 0; j < PIECES; j++) q[j] = read4(c->q[i] + first + 4 * j);
-            if (i + 1 < AHEAD) read_token<PIECES>(c, i + 1, first, mine, &t[(i + 1) % 2]);
-            const float result = one_token<PIECES>(&w, t[i % 2].k, t[i % 2].v, t[i % 2].gates, odd);
-            if (puts && t0 + i > 1) *out = result;
-            out += out_stride;
-#pragma unroll
-            for (int j = 0; j < PIECES; j++) w.q[j] = q[j];
+        for (int i = 0; i < AHEAD; i += 2, out += 2 * out_stride) {
+            const float result = two_tokens<PIECES>(&w, r + i, i + 2 < AHEAD ? r + i + 2 : then);
+            if (puts && t + i + w.late > 0) *out = result;
         }
     }
-    float before, last;
-    add_parts(make_float2(0, 0), w.earlier, odd, &before);
-    add_parts(make_float2(0, 0), query<PIECES>(w), odd, &last);
-    if (puts && span.rows > 1) *out = before;
-    if (puts) out[out_stride] = last;
-    store_state<PIECES>(w, state, column, first, dk, dv);
+    if (t > 0 && t + 1 < span.rows) turn_ring<PIECES>(&from, t);
+    for (; t + 1 < span.rows; t += 2, out += 2 * out_stride) {
+        const float result = two_tokens<PIECES>(&w, room + t % TOKENS, room + (t + 2) % TOKENS);
+        if (puts && t + w.late > 0) *out = result;
+    }
+    const bool last = t < span.rows; /* an odd one */
+    float2 before = make_float2(0, 0);
+    if (last) {
+        before = one_token<PIECES>(&w, w.now, w.now, w.q);
+        read_part<PIECES>(room[t % TOKENS].q, part, w.q);
+    }
+    const float2 end = make_float2(query<PIECES>(w.c[0], w.q), query<PIECES>(w.c[1], w.q));
+    const float result = last ? add_four(before, end, w.odd, w.late) : add_four(end, before, w.odd, w.late);
+    if (puts && t + w.late > 0 && (last || !w.late)) *out = result;
+    store_state<PIECES>(w.c, state, own, first, dk, dv);
 }
 
 static scan scan_of(const es_op_delta_scan *op)
@@ -582,29 +525,31 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
 
 /* The same of heads of HEAD_THREADS channels, one group of lanes each. */
 static __global__ void __launch_bounds__(HEAD_THREADS)
-    finish_rows_kernel(const float *x, const float *z, const float *w, float *out, int heads, int64_t all, float eps,
+    finish_rows_kernel(const float *x, const float *z, const float *w, float *out, int heads, int all, float eps,
                        es_cuda_shade shadow)
 {
-    es_take_turn();
     constexpr int EACH = HEAD_THREADS / ES_GROUP;
-    const int64_t head = (int64_t)blockIdx.x * EACH + threadIdx.x / ES_GROUP;
-    const int lane = threadIdx.x % ES_GROUP;
+    const int head = blockIdx.x * EACH + threadIdx.x / ES_GROUP, lane = threadIdx.x % ES_GROUP, row = head / heads;
     const bool there = head < all;
-    float v[EACH], gate[EACH], square[EACH];
+    const int64_t at = (int64_t)head * HEAD_THREADS + lane;
+    float v[EACH], gate[EACH], square[EACH], weight[EACH];
+    es_lead();
+#pragma unroll
+    for (int g = 0; g < EACH; g++) weight[g] = w[g * ES_GROUP + lane];
+    es_follow();
 #pragma unroll
     for (int g = 0; g < EACH; g++) {
-        const int64_t at = head * HEAD_THREADS + g * ES_GROUP + lane;
-        v[g] = there ? x[at] : 0.0f, gate[g] = there ? z[at] : 0.0f;
+        v[g] = there ? x[at + g * ES_GROUP] : 0.0f, gate[g] = there ? z[at + g * ES_GROUP] : 0.0f;
         square[g] = fmaf(v[g], v[g], 0.0f);
     }
     const float scale = 1.0f / sqrtf(head_sum(square) / (float)HEAD_THREADS + eps);
     es_silu_all(gate);
+    uint16_t *to = shadow.data ? es_shadow_at(shadow, row, (int64_t)(head - row * heads) * HEAD_THREADS + lane) : NULL;
 #pragma unroll
     for (int g = 0; g < EACH && there; g++) {
-        const int i = g * ES_GROUP + lane;
-        const float value = ((v[g] * scale) * w[i]) * gate[g];
-        if (out) out[head * HEAD_THREADS + i] = value;
-        if (shadow.data) *es_shadow_at(shadow, head / heads, head % heads * HEAD_THREADS + i) = es_to_bf16(value);
+        const float value = ((v[g] * scale) * weight[g]) * gate[g];
+        if (out) out[at + g * ES_GROUP] = value;
+        if (to) to[g * ES_SHADOW_GROUP] = es_to_bf16(value); /* a group's columns are turned in itself */
     }
 }
 
@@ -616,7 +561,7 @@ void es_cuda_delta_finish(cudaStream_t stream, int32_t rows, const es_op_delta_f
     const int64_t all = (int64_t)rows * s->value_heads, each = HEAD_THREADS / ES_GROUP;
     if (s->value_dim == HEAD_THREADS && rows >= MANY_ROWS)
         es_launch(stream, dim3((unsigned)((all + each - 1) / each)), HEAD_THREADS, 0, finish_rows_kernel, x, z, w, out,
-                  s->value_heads, all, op->eps, shadow);
+                  s->value_heads, (int)all, op->eps, shadow);
     else
         es_launch(stream, dim3((unsigned)rows, (unsigned)s->value_heads), HEAD_THREADS, 0, finish_kernel, x, z, w, out,
                   s->value_heads, s->value_dim, op->eps, shadow);
@@ -670,9 +615,9 @@ template <int PIECES> static __global__ void __launch_bounds__(STEP_THREADS) ste
     /* The batch and the state come from before this step: they need not wait for the kernel in front. */
     const es_cuda_span span = b.span[blockIdx.y];
     const bool has_channel = kind < 2 ? i < dk : kind == 2 && i < dv;
-    float *state = a.s.state + (((int64_t)span.slot * s->value_heads + head) * dk) * dv + mine;
-    walk<PIECES> w;
-    load_state<PIECES>(&w, state, mine, first, dk, dv, span.start != 0);
+    float *state = a.s.state + ((int64_t)span.slot * s->value_heads + head) * dk * dv + mine;
+    column<PIECES> col[2];
+    load_state<PIECES>(col, state, mine, first, dk, dv, span.start != 0);
     if (threadIdx.x < 4 * PIECES * PARTS && (int)threadIdx.x >= dk) q[threadIdx.x] = k[threadIdx.x] = 0;
     if (kind == 2 && i >= dv) v[i] = 0;
     es_follow();
@@ -697,24 +642,24 @@ template <int PIECES> static __global__ void __launch_bounds__(STEP_THREADS) ste
         if (last) *read = 0;
     }
     if (kind < 2 && has_channel) {
-        float scale;
-        const float inverse = unit_scale(s, kind * s->key_heads, room_sum(room, kind * (HEAD_THREADS / ES_GROUP)), &scale);
+        const float inverse = unit_length(room_sum(room, kind * (HEAD_THREADS / ES_GROUP)));
+        const float scale = unit_scale(s, kind * s->key_heads);
         (kind == 0 ? q : k)[i] = (y * inverse) * scale;
     } else if (has_channel) {
         v[i] = y;
     }
     __syncthreads();
     if (has_channel && (kind == 2 || last)) keep_three(&a.p, &span, c, x1, x2, x3);
-    float4 keys[PIECES];
-#pragma unroll
-    for (int j = 0; j < PIECES; j++) keys[j] = read4(k + first + 4 * j);
-    one_token<PIECES>(&w, keys, make_float2(v[mine], v[mine + 1]), make_float2(gates[0], gates[1]), part % 2);
-#pragma unroll
-    for (int j = 0; j < PIECES; j++) w.q[j] = read4(q + first + 4 * j);
-    float unused;
-    const float2 result = add_parts(query<PIECES>(w), make_float2(0, 0), part % 2, &unused);
+    float4 keys[PIECES], queries[PIECES];
+    read_part<PIECES>(k, part, keys);
+    read_part<PIECES>(q, part, queries);
+    const float parts[2] = {fade<PIECES>(&col[0], gates[0], keys), fade<PIECES>(&col[1], gates[0], keys)};
+    const float predicted[2] = {add_parts(parts[0]), add_parts(parts[1])};
+    learn<PIECES>(&col[0], keys, gates[1] * (v[mine] - predicted[0]));
+    learn<PIECES>(&col[1], keys, gates[1] * (v[mine + 1] - predicted[1]));
+    const float2 result = make_float2(add_parts(query<PIECES>(col[0], queries)), add_parts(query<PIECES>(col[1], queries)));
     if (part == 0) o[mine] = result.x, o[mine + 1] = result.y;
-    store_state<PIECES>(w, state, mine, first, dk, dv);
+    store_state<PIECES>(col, state, mine, first, dk, dv);
     __syncthreads();
     const float x = (int)threadIdx.x < dv ? o[threadIdx.x] : 0.0f;
     sum = es_group_sum(fmaf(x, x, 0.0f));
