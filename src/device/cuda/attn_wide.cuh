@@ -143,6 +143,12 @@ static __device__ __forceinline__ void es_attn_wide_load_queries(const es_attn_a
     es_attn_wide_meet();
 }
 
+/* A descriptor so many sixteen bytes on: its upper half is a constant, for which there are no registers to spare. */
+static __device__ __forceinline__ uint64_t es_attn_wide_at(uint64_t rows, uint32_t step)
+{
+    return (rows & 0xFFFFFFFF00000000u) | ((uint32_t)rows + step);
+}
+
 /* Scores of a tile of 64 keys: begun, not awaited. Of whatever lies in the stage, unless it is `wanted`. */
 template <class W>
 static __device__ __forceinline__ void es_attn_wide_score(const es_attn_wide_shared &s, const es_attn_ring &at, bool wanted,
@@ -153,8 +159,8 @@ static __device__ __forceinline__ void es_attn_wide_score(const es_attn_wide_sha
     es_wgmma_fence();
 #pragma unroll
     for (int ks = 0; ks < W::D / 16; ks++) {
-        const uint64_t step = ks / 4 * (W::PANEL >> 4) + ks % 4 * (32 >> 4);
-        es_wgmma_scores(score, queries + step, keys + step, ks > 0);
+        const uint32_t step = ks / 4 * (W::PANEL >> 4) + ks % 4 * (32 >> 4);
+        es_wgmma_scores(score, es_attn_wide_at(queries, step), es_attn_wide_at(keys, step), ks > 0);
     }
     es_wgmma_commit();
 }
@@ -211,7 +217,7 @@ static __device__ __forceinline__ void es_attn_wide_add(const es_attn_wide_share
     es_barrier_wait(s.full + at.stage * 8, at.parity);
     es_wgmma_fence();
 #pragma unroll
-    for (int ks = 0; ks < 4; ks++) es_wgmma_values(o, p[ks], values + ks * (16 * 128 >> 4), 1);
+    for (int ks = 0; ks < 4; ks++) es_wgmma_values(o, p[ks], es_attn_wide_at(values, ks * (16 * 128 >> 4)), 1);
     es_wgmma_commit();
 }
 
@@ -326,8 +332,8 @@ static __device__ __forceinline__ void es_attn_wide_pass(const es_cuda_attn_piec
 /* ---- what waits for its right sibling: at most one node of each height, in the workspace ---- */
 
 template <class W> struct es_attn_wide_stack {
-    float4 *at;     /* this thread's */
-    int64_t height; /* float4s from one to the next */
+    static constexpr int HEIGHT = (ES_ATTN_WIDE_ROWS * W::D + 256 * 4) / 4; /* float4s from one to the next */
+    float4 *at; /* this thread's */
     uint32_t have;
 };
 
@@ -335,7 +341,7 @@ template <class W>
 static __device__ __forceinline__ void es_attn_wide_put(es_attn_wide_stack<W> &stack, int height,
                                                         const es_attn_wide_node<W> &node)
 {
-    float4 *at = stack.at + height * stack.height;
+    float4 *at = stack.at + height * stack.HEIGHT;
     stack.have |= 1u << height;
 #pragma unroll
     for (int i = 0; i < W::D / 8; i++)
@@ -346,7 +352,7 @@ static __device__ __forceinline__ void es_attn_wide_put(es_attn_wide_stack<W> &s
 template <class W>
 static __device__ __forceinline__ void es_attn_wide_take(es_attn_wide_stack<W> &stack, int height, es_attn_wide_node<W> &node)
 {
-    const float4 *at = stack.at + height * stack.height;
+    const float4 *at = stack.at + height * stack.HEIGHT;
     stack.have &= ~(1u << height);
 #pragma unroll
     for (int i = 0; i < W::D / 8; i++) {
@@ -362,7 +368,7 @@ template <class W>
 static __device__ __forceinline__ void es_attn_wide_merge(es_attn_wide_stack<W> &stack, int height, es_attn_wide_node<W> &node)
 {
     constexpr int AT_ONCE = 8;
-    const float4 *at = stack.at + height * stack.height;
+    const float4 *at = stack.at + height * stack.HEIGHT;
     stack.have &= ~(1u << height);
     const float4 left = __ldcg(at + W::D / 8 * W::FOLDERS);
     float m[2] = {left.x, left.y}, l[2] = {left.z, left.w};
@@ -404,7 +410,7 @@ static __device__ __forceinline__ void es_attn_wide_publish(const es_attn_args &
     for (int c = 0; c < 2; c++) {
         const int row = es_attn_wide_row(c);
         if (row >= piece.tokens * a.group) continue;
-        float *at = a.nodes + ((int64_t)slot * a.row_tile + row) * (W::D / ES_ATTN_SLICE * ES_ATTN_RECORD);
+        float *at = a.nodes + ((int64_t)slot * ES_ATTN_WIDE_ROWS + row) * (W::D / ES_ATTN_SLICE * ES_ATTN_RECORD);
 #pragma unroll
         for (int i = 0; i < W::D / 8; i++) {
             const int channel = i * 8 + 2 * t;
@@ -496,8 +502,7 @@ static __device__ __forceinline__ void es_attn_wide_fold_rows(const es_attn_args
                                                               const es_attn_wide_shared &s, es_attn_ring &ring)
 {
     es_attn_wide_stack<W> stack;
-    stack.height = es_attn_stack_floats(a.row_tile, W::D) / 4;
-    stack.at = (float4 *)a.stack + blockIdx.x * a.heights * stack.height + threadIdx.x;
+    stack.at = (float4 *)a.stack + (int64_t)(blockIdx.x * a.heights) * stack.HEIGHT + threadIdx.x;
     stack.have = 0;
     int last[2], slot = piece.node, p = piece.from;
 #pragma unroll
@@ -547,7 +552,7 @@ template <class W> static __device__ __forceinline__ void es_attn_wide_run(const
     es_attn_wide_shared s;
     s.memory = memory;
     s.base = es_shared(memory);
-    s.queries = s.base + (stages + threadIdx.x / 128 % 2) * W::TILE;
+    s.queries = s.base + (stages + __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 % 2, 0)) * W::TILE; /* one for the warp */
     s.split = (es_cuda_attn_split *)(memory + (stages + 2) * W::TILE);
     s.full = s.base + stages * W::TILE + W::EXTRA, s.empty = s.full + stages * 8;
     es_wait_for_previous();
@@ -565,12 +570,12 @@ template <class W> static __device__ __forceinline__ void es_attn_wide_run(const
     __syncthreads();
     es_attn_ring ring = {0, stages, 0};
     if (threadIdx.x >= W::FOLDERS) {
-        es_registers_fewer<40>();
+        es_registers_fewer<24>();
         if (threadIdx.x >= W::FOLDERS + 32) more = false;
         for (int i = 0; more; more = es_attn_piece_at(a, ++i, piece))
             es_attn_wide_produce<W>(w, piece, i == 0, carried, s, ring);
     } else {
-        es_registers_more<232>();
+        es_registers_more<240>();
         int splits = 0;
         for (int i = 0; more; more = es_attn_piece_at(a, ++i, piece)) es_attn_wide_fold_piece<W>(a, piece, s, ring, splits);
         if (splits == 0) return;
