@@ -92,7 +92,8 @@ es_status es_bench_limits_of(es_device_kind kind, int threads, es_limits *limits
     ES_TRY(api->limits(&gpu));
     /* Attention and the recurrence of a GPU are bound by reading: they are counted with the matrix peak, too. */
     const es_peak peak = {gpu.bf16_flops, gpu.bf16_by};
-    *limits = (es_limits){.threads = gpu.multiprocessors, .read_bytes = gpu.read_bytes, .peak = {peak, peak, {0, ""}, {0, ""}}};
+    *limits = (es_limits){.threads = gpu.multiprocessors, .read_bytes = gpu.read_bytes,
+                          .peak = {peak, peak, {0, ""}, {0, ""}}, .sustained = gpu.bf16_sustained};
     return ES_OK;
 }
 
@@ -108,7 +109,9 @@ json_t *es_bench_limits_json(const es_limits *l)
     for (int k = 0; k < ES_LIMIT_KINDS; k++)
         json_object_set_new(peaks, es_limit_name((es_limit_kind)k),
                             json_pack("{s:f,s:s}", "operations_per_second", l->peak[k].per_second, "by", l->peak[k].by));
-    return json_pack("{s:i,s:f,s:o}", "threads", l->threads, "read_bytes_per_second", l->read_bytes, "matrix_peak", peaks);
+    json_t *all = json_pack("{s:i,s:f,s:o}", "threads", l->threads, "read_bytes_per_second", l->read_bytes, "matrix_peak", peaks);
+    if (l->sustained > 0) json_object_set_new(all, "matrix_sustained", json_real(l->sustained));
+    return all;
 }
 
 void es_bench_limits_print(const es_limits *l)
@@ -123,5 +126,6 @@ void es_bench_limits_print(const es_limits *l)
         else
             printf("%s %s not measured", k ? "," : "", es_limit_name((es_limit_kind)k));
     }
+    if (l->sustained > 0) printf("; for a third of a second %.0f GFLOP/s of bf16", l->sustained * 1e-9);
     printf("\n");
 }

@@ -28,6 +28,7 @@ typedef struct es_limits {
     int threads;
     double read_bytes; /**< reading memory, far past every cache a worker has of its own */
     es_peak peak[ES_LIMIT_KINDS];
+    double sustained; /**< of a GPU's bf16 peak over a third of a second, under power and heat; 0: not measured */
 } es_limits;
 
 /** Operations done in `rounds` rounds; the loops of one instruction set. */
