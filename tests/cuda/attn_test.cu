@@ -1,6 +1,6 @@
 /* attn_test.cu: decode attention on a GPU: right against double precision on the host, and equal bits whatever the plan, the
  * number of blocks, the page size, the company, the launch. Run on a
- * machine with a GPU: cuda_attn_test [quick | prompts]; prompts is for the sanitizer. */
+ * machine with a GPU: cuda_attn_test [quick | prompts | even]; prompts and even are for the sanitizer. */
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>
@@ -350,6 +350,12 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "prompts")) {
         check_prompt(settings[0], 1000, 33);
         check_prompt(settings[2], 300, 20);
+        printf("%d checks, %d failed\n", checks, failures);
+        return failures != 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "even")) {
+        check_even({8, 1, 256, ES_CUDA_BF16});
+        check_even({4, 2, 128, ES_CUDA_BF16});
         printf("%d checks, %d failed\n", checks, failures);
         return failures != 0;
     }
