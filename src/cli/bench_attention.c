@@ -149,7 +149,7 @@ static es_status measure(layer *l, const settings *s, const es_limits *limits, i
     const double bytes = 2.0 * (double)es_kv_page_bytes(a, l->kv_type) / PAGE * (double)depth * l->batch;
     const double operations = 4.0 * a->query_heads * a->head_dim * (double)depth * l->batch;
     const double reading = bytes / limits->read_bytes;
-    const double peak = limits->peak[l->kv_type == ES_KV_Q8_0 ? ES_LIMIT_INT8 : ES_LIMIT_F32].per_second;
+    const double peak = limits->peak[es_limit_of_attention(l->kv_type)].per_second;
     const double computing = peak > 0 ? operations / peak : 0;
     const double bound = l->batch / (reading > computing ? reading : computing), median = l->batch / spread.median;
     if (!rows) {

@@ -97,6 +97,11 @@ es_status es_bench_limits_of(es_device_kind kind, int threads, es_limits *limits
     return ES_OK;
 }
 
+es_limit_kind es_limit_of_attention(es_kv_type type)
+{
+    return type == ES_KV_Q8_0 ? ES_LIMIT_INT8 : type == ES_KV_BF16 ? ES_LIMIT_BF16 : ES_LIMIT_F32;
+}
+
 const char *es_limit_name(es_limit_kind kind)
 {
     static const char *const names[ES_LIMIT_KINDS] = {"f32", "bf16", "bf16dp", "int8"};

@@ -12,6 +12,8 @@
 es_status es_bench_limits(int threads, es_limits *limits);
 /** The same of a resolved kind of device: a GPU's workers are its multiprocessors. */
 es_status es_bench_limits_of(es_device_kind kind, int threads, es_limits *limits);
+/** The arithmetic of attention over keys and values of a type: that of bfloat16 is AMX tiles where there are some. */
+es_limit_kind es_limit_of_attention(es_kv_type type);
 /** "f32", "bf16", "bf16dp", "int8". */
 const char *es_limit_name(es_limit_kind kind);
 json_t *es_bench_limits_json(const es_limits *limits);

@@ -1,5 +1,6 @@
 /* bench_rig.c: see bench_rig.h. */
 #include "cli/bench_rig.h"
+#include "cli/bench_limits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -193,7 +194,7 @@ double es_rig_bound(const es_rig *rig, const es_rig_work *work, const es_limits 
 {
     const double products = limits->peak[es_rig_arithmetic(rig)].per_second, others = limits->peak[ES_LIMIT_F32].per_second;
     const double reading = work->bytes / limits->read_bytes;
-    const double attention = limits->peak[rig->sizes.kv_type == ES_KV_Q8_0 ? ES_LIMIT_INT8 : ES_LIMIT_F32].per_second;
+    const double attention = limits->peak[es_limit_of_attention(rig->sizes.kv_type)].per_second;
     double computing = 0;
     if (products > 0) computing += work->products / products;
     if (attention > 0) computing += work->attention / attention;

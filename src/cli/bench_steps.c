@@ -72,7 +72,7 @@ static const es_option_group batch_groups[] = {{NULL, batch_rows, 0}, {"Model", 
 #define ABOUT                                                                                                               \
     "The limits of the machine are measured first. The bound of a row is what reading every byte once, or computing at the " \
     "peak, would allow: products with weights at the peak of their own arithmetic (int8, bf16 or float32, by mode and type), " \
-    "attention over keys and values in q8_0 at that of int8, all else at that of float32. Its share is the median over the bound. Choosing a token is no part of a step unless asked for.\n\n"      \
+    "attention over keys and values in q8_0 at that of int8, in bf16 at that of bf16, all else at that of float32. Its share is the median over the bound. Choosing a token is no part of a step unless asked for.\n\n"      \
     "The machine should be quiet; the fastest run and the CPU time per step stand beside the median because it seldom is."
 
 static int decode(int argc, char **argv);

@@ -62,6 +62,7 @@ static void fill_amx(es_kernels *kernels)
     if (has_avx512bf16()) fill_avx512bf16(kernels);
     else fill_avx512vnni(kernels);
     es_products_amx(&kernels->products);
+    es_attn_bf16_amx(kernels);
     kernels->products_by = ES_PRODUCTS_BY_TILES;
     kernels->instruction_set = "amx";
 }

@@ -185,6 +185,7 @@ void es_kernels_avx2(es_kernels *kernels);
 void es_kernels_avx512(es_kernels *kernels);
 void es_attn_bf16_avx2(es_kernels *kernels);
 void es_attn_bf16_avx512(es_kernels *kernels);
+void es_attn_bf16_amx(es_kernels *kernels);
 void es_attn_q8_avx2(es_kernels *kernels);
 void es_attn_q8_avx512(es_kernels *kernels);
 

@@ -10,7 +10,7 @@
 
 /** The arithmetic of products with weights: what numeric mode and weight type make of them. */
 typedef enum es_limit_kind {
-    ES_LIMIT_F32,    /**< float32 fused steps in vectors, which attention and recurrence take in every mode, too */
+    ES_LIMIT_F32,    /**< float32 fused steps in vectors, which the recurrence takes in every mode, too */
     ES_LIMIT_BF16,   /**< AMX tile products; without AMX mode bf16 takes float32 fused steps, and so that is its peak */
     ES_LIMIT_BF16DP, /**< dot products of AVX512_BF16; without it float32 fused steps */
     ES_LIMIT_INT8,   /**< AMX tile products, else VNNI, else AVX2 in three steps */

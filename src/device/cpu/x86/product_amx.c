@@ -1,36 +1,15 @@
 /* product_amx.c: the products of modes bf16 and int8 with AMX tiles: weights are the first operand, as they lie in memory,
- * tokens the second, in panels.
- *
- * gcc 12's _tile_loadconfig tells the compiler of 8 of the 64 bytes it reads, and its tile loads and stores name no memory
- * at all: stores before them could be dropped or moved. Hence the barriers, and the configuration in volatile assembly. */
-#include <immintrin.h>
+ * tokens the second, in panels. */
 #include <string.h>
 
 #include "device/cpu/product.h"
 #include "device/cpu/x86/fetch.h"
+#include "device/cpu/x86/tiles_amx.h"
 
-#define BARRIER() __asm__ volatile("" ::: "memory")
 #define MOST_PANELS 4 /* accumulator tiles; tile 4 and 5 hold weights, 6 and 7 tokens */
 
-typedef struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t bytes[16]; /* of a tile's row */
-    uint8_t rows[16];
-} tile_config;
-
-static void configure(const tile_config *config)
-{
-    __asm__ volatile("ldtilecfg %0" : : "m"(*config) : "memory");
-}
-
-/* Configuring costs as much as some twenty products: once per call, and once more for a last panel that is not full. */
-static void shape_tile(tile_config *config, int tile, int rows, int bytes)
-{
-    config->rows[tile] = (uint8_t)rows;
-    config->bytes[tile] = (uint16_t)bytes;
-}
-
-/* Tiles 0–3 accumulate [rows][tokens], 4 and 5 hold weights [rows][k], 6 and 7 tokens [k / 4 bytes][tokens]. */
+/* Tiles 0–3 accumulate [rows][tokens], 4 and 5 hold weights [rows][k], 6 and 7 tokens [k / 4 bytes][tokens]. Once per call, and
+ * once more for a last panel that is not full. */
 static void configure_for(int32_t tokens, int32_t rows, int32_t k_rows)
 {
     tile_config config = {.palette = 1};
