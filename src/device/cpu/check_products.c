@@ -164,7 +164,7 @@ void es_check_one_token(es_case *c, es_dtype type)
         a.in_one_go = true;
         es_case_run(c, run_product, &a, "one token, 16 x %d", (int)a.columns);
     }
-    for (int32_t n = 2; n <= ES_FEW_TOKENS && c->candidate->products.few[type]; n++)
+    for (int32_t n = 2; n <= c->candidate->products.most_few[type]; n++)
         for (int w = 0; w < 4; w++) {
             if (!new_product(c, type, true, ES_PRODUCT_ROWS, n, wide[w], &a)) return;
             a.in_one_go = true;

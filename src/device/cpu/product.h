@@ -23,7 +23,7 @@
 #define ES_PANEL_TOKENS  16
 #define ES_PRODUCT_ROWS  16
 #define ES_PRODUCT_BLOCK 32
-#define ES_FEW_TOKENS    8
+#define ES_FEW_TOKENS    16
 
 /** Up to 16 tokens in the form a product reads. bf16: [blocks·16][tokens][2] uint16; int8: [blocks·8][tokens][4]. */
 typedef struct es_panel {
@@ -91,7 +91,8 @@ typedef struct es_products {
     void (*int8)(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
     es_unpack_fn unpack[ES_DTYPES]; /**< NULL where a type has no integer form */
     es_one_token_fn one[ES_DTYPES]; /**< unpack and int8 in one go, bit for bit; NULL where there is none */
-    es_one_token_fn few[ES_DTYPES]; /**< the same for two to ES_FEW_TOKENS tokens */
+    es_one_token_fn few[ES_DTYPES]; /**< the same for two tokens to `most_few`, which is at most ES_FEW_TOKENS */
+    int32_t most_few[ES_DTYPES];
 } es_products;
 
 void es_products_reference(es_products *products);

@@ -1,4 +1,4 @@
-/* few_tokens_avx512vnni.c: mode int8 for two to eight tokens, straight from stored weights.
+/* few_tokens_avx512vnni.c: mode int8 for two to eight tokens, with Q8_0 up to sixteen, straight from stored weights.
  *
  * A step of a few sequences still waits for memory more than for products: as with one token, sixteen rows are turned into the
  * lanes as they are stored, and unpacked there, once for all tokens, whose accumulators stay in registers. Nothing is written
@@ -14,7 +14,7 @@
 #include "device/cpu/x86/fetch.h"
 #include "device/cpu/x86/turn_avx512.h"
 
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 16")
 
 /* Sixteen stored rows and the tokens. */
 typedef struct few {
@@ -55,8 +55,8 @@ INLINE void few_q8_0(const few *f, const int n, float *out)
         fetch_next(f, at, at + bytes);
         es_turn_rows(f->rows + at + 2, f->stride, 8, w);
         UNROLL for (int k = 0; k < 8; k++) w[k] = _mm512_xor_si512(w[k], _mm512_set1_epi8((char)128));
-        const __m256i sums = _mm256_cvtps_epi32(_mm256_maskz_loadu_ps((__mmask8)((1u << n) - 1), panel->sum + b * n));
-        _mm256_storeu_si256((__m256i *)start, _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(sums, 7)));
+        const __m512i sums = _mm512_cvtps_epi32(_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), panel->sum + b * n));
+        _mm512_storeu_si512(start, _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sums, 7)));
         const __m512 scale = es_low_halves(es_four_bytes(f->rows + at, f->stride));
         UNROLL for (int t = 0; t < n; t++) acc[t] =
             es_add_sum(acc[t], scale, panel->scale[b * n + t],
@@ -183,7 +183,7 @@ INLINE void few_q5_k(const few *f, const int n, float *out)
     {                                                     \
         few_##name(f, n, out);                            \
     }
-#define FEW(name)                                                                                                             \
+#define FEW(name, ...)                                                                                                        \
     FEW_OF(name, 2)                                                                                                           \
     FEW_OF(name, 3)                                                                                                           \
     FEW_OF(name, 4)                                                                                                           \
@@ -194,14 +194,23 @@ INLINE void few_q5_k(const few *f, const int n, float *out)
     static void some_##name(const void *rows, size_t row_bytes, int64_t columns, const es_panel *panel, float *out)           \
     {                                                                                                                         \
         static void (*const of[])(const few *, float *) = {name##_2, name##_3, name##_4, name##_5, name##_6, name##_7,        \
-                                                           name##_8};                                                         \
+                                                           name##_8, __VA_ARGS__};                                            \
         const few f = {rows, (int64_t)row_bytes, columns, panel};                                                             \
         of[panel->tokens - 2](&f, out);                                                                                       \
     }
-FEW(q8_0)
-FEW(q4_k)
-FEW(q5_k)
-FEW(q6_k)
+/* Accumulators of more than eight leave no registers for what K-quants unpack. */
+FEW_OF(q8_0, 9)
+FEW_OF(q8_0, 10)
+FEW_OF(q8_0, 11)
+FEW_OF(q8_0, 12)
+FEW_OF(q8_0, 13)
+FEW_OF(q8_0, 14)
+FEW_OF(q8_0, 15)
+FEW_OF(q8_0, 16)
+FEW(q8_0, q8_0_9, q8_0_10, q8_0_11, q8_0_12, q8_0_13, q8_0_14, q8_0_15, q8_0_16)
+FEW(q4_k, NULL)
+FEW(q5_k, NULL)
+FEW(q6_k, NULL)
 
 void es_few_tokens_avx512(es_products *products)
 {
@@ -209,4 +218,6 @@ void es_few_tokens_avx512(es_products *products)
     products->few[ES_Q4_K] = some_q4_k;
     products->few[ES_Q5_K] = some_q5_k;
     products->few[ES_Q6_K] = some_q6_k;
+    products->most_few[ES_Q8_0] = 16;
+    products->most_few[ES_Q4_K] = products->most_few[ES_Q5_K] = products->most_few[ES_Q6_K] = 8;
 }
