@@ -6,8 +6,9 @@
 
 #include "base/clock.h"
 
-#define MARGIN ((size_t)64 << 20) /* bytes of each kind */
-#define LEAST_MARGIN 2
+#define PAGES_MARGIN ((size_t)192 << 20) /* bytes, and at most an eighth of all pages: an answer takes more than it may ever use */
+#define LEAST_PAGES 2
+#define STATES_MARGIN 6 /* a prompt's end keeps some four states within a few steps */
 #define REST 3 /* times what a part took */
 
 static void rest(const es_clock *clock, uint64_t since)
@@ -62,10 +63,8 @@ static void free_lists(es_ahead *a)
     }
 }
 
-static bool new_list(es_ahead_list *list, int64_t total, size_t bytes)
+static bool new_list(es_ahead_list *list, int64_t total, int64_t margin)
 {
-    const size_t fits = bytes ? MARGIN / bytes : 0;
-    const int64_t margin = fits > LEAST_MARGIN ? (int64_t)fits : LEAST_MARGIN;
     *list = (es_ahead_list){.total = (int32_t)total, .margin = (int32_t)(margin < total ? margin : total)};
     list->asked = calloc((size_t)total + 1, sizeof *list->asked);
     list->queue = malloc(((size_t)total + 1) * sizeof *list->queue);
@@ -77,8 +76,10 @@ void es_ahead_open(es_ahead *a, es_network *network, int64_t pages, int64_t stat
     const es_config *c = &network->model->config;
     *a = (es_ahead){.network = network};
     if (!network->device->ops->populate) return;
-    if (!new_list(&a->list[ES_AHEAD_PAGES], pages, es_network_page_bytes(c, network->sizes.page, network->sizes.kv_type)) ||
-        !new_list(&a->list[ES_AHEAD_STATES], c->delta_layers ? states : 0, es_network_slot_bytes(c))) {
+    const size_t bytes = es_network_page_bytes(c, network->sizes.page, network->sizes.kv_type), fits = bytes ? PAGES_MARGIN / bytes : 0;
+    const int64_t some = (int64_t)fits < pages / 8 ? (int64_t)fits : pages / 8;
+    if (!new_list(&a->list[ES_AHEAD_PAGES], pages, some > LEAST_PAGES ? some : LEAST_PAGES) ||
+        !new_list(&a->list[ES_AHEAD_STATES], c->delta_layers ? states : 0, STATES_MARGIN)) {
         free_lists(a);
         return;
     }

@@ -36,7 +36,7 @@ void es_ahead_open(es_ahead *ahead, es_network *network, int64_t pages, int64_t 
 /** The thread ends after the part of a page or state that it is at. */
 void es_ahead_close(es_ahead *ahead);
 
-/** How many of a kind to ask for in front of each that is written: 64 MB of them. */
+/** How many of a kind to ask for before they are handed out, and pages in front of a prompt: 192 MB of those, or an eighth. */
 int32_t es_ahead_margin(const es_ahead *ahead, es_ahead_kind kind);
 /** This page or state will be written soon; what was asked for before is passed over. By one thread. Never waits for memory. */
 void es_ahead_ask(es_ahead *ahead, es_ahead_kind kind, int32_t number);

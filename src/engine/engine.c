@@ -19,6 +19,7 @@
 #define MOST_CHUNK 8192
 #define LEAST_OUTPUTS 16
 #define MOST_CHECKPOINTS 256
+#define ANSWER_PAGES 2 /* in front of an answer whose memory is prepared */
 #define MOST_TAILS 1024 /* partly filled pages that the prefix cache remembers besides */
 #define IDLE_FACTOR 2.0
 #define DEFAULT_DISK ((size_t)2 << 30)
@@ -274,12 +275,13 @@ static void look_ahead_in(es_ahead *ahead, es_ahead_kind kind, const es_pages *p
     for (int64_t i = 1; i <= margin && i <= pool->free_count; i++) es_ahead_ask(ahead, kind, pool->free[pool->free_count - i]);
 }
 
-/* Memory that will be written soon: what each sequence comes to next, and what those that come will be given. */
+/* Memory that will be written soon: what each sequence comes to next, and what those that come will be given. An answer comes to a
+ * page in some seconds, and must not keep a prompt waiting. */
 static void look_ahead(es_engine *engine)
 {
-    const int32_t margin = es_ahead_margin(&engine->ahead, ES_AHEAD_PAGES);
     for (int32_t i = 0; i < engine->running_count; i++) {
         const es_sequence *s = engine->running[i];
+        const int32_t margin = es_sequence_decodes(s) ? ANSWER_PAGES : es_ahead_margin(&engine->ahead, ES_AHEAD_PAGES);
         const int64_t from = s->computed / engine->info.page;
         for (int64_t p = from; p < s->page_count && p < from + margin; p++) es_ahead_ask(&engine->ahead, ES_AHEAD_PAGES, s->pages[p]);
     }
