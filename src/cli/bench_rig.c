@@ -1,11 +1,11 @@
 /* bench_rig.c: see bench_rig.h. */
 #include "cli/bench_rig.h"
-#include "cli/bench_limits.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/half.h"
+#include "cli/bench_limits.h"
 #include "device/random_blocks.h"
 
 enum { PIECE = 1 << 20 }; /* bytes of random numbers that are written again and again */

@@ -2,9 +2,9 @@
  *
  * Caches are mapped, and a machine gives a mapped page its memory when it is first written. In a step that is dear: on a virtual
  * machine a huge page took 3 to 5 ms, so that a hybrid model's state of 19 MB took 90 ms to copy into memory never used before, and 2 ms
- * into memory that was. So a thread prepares what will be written next: the pages in front of every sequence, and those that are handed
- * out next; it rests three times as long as it worked, since it takes a worker's processor meanwhile. What is never used is never made
- * present, so that a large --memory costs nobody anything until it is filled. */
+ * into memory that was. So a thread prepares what will be written next: the pages in front of every prompt, a few in front of an
+ * answer, and what is handed out next; it rests three times as long as it worked, since it takes a worker's processor meanwhile.
+ * What is never used is never made present, so that a large --memory costs nobody anything until it is filled. */
 #ifndef ES_ENGINE_AHEAD_H
 #define ES_ENGINE_AHEAD_H
 

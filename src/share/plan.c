@@ -45,11 +45,27 @@ void es_plan_cut(const es_plan_list *list, int64_t unit, int worker, int32_t *it
     else *partition = inside;
 }
 
+int32_t es_plan_node_rows(int32_t rows)
+{
+    return (rows + 7) / 8 * 8;
+}
+
+static int64_t cost_of(const es_plan_item *it)
+{
+    return (int64_t)it->partitions * it->weight;
+}
+
+/* What comes behind the item keeps every other worker as busy as the item its own. */
+static bool comes_early(const es_plan_list *list, const es_plan_item *it)
+{
+    const int64_t cost = cost_of(it);
+    return (list->cost - it->before - cost) / list->workers >= cost;
+}
+
 int32_t es_plan_unit(const es_plan_list *list, int32_t i, int64_t grain)
 {
     const es_plan_item *it = item_of(list, i);
-    const int64_t cost = (int64_t)it->partitions * it->weight, behind = list->cost - it->before - cost;
-    if (cost <= grain || grain == 0 || behind / list->workers >= cost) return 0;
+    if (cost_of(it) <= grain || grain == 0 || comes_early(list, it)) return 0;
     int32_t unit = 1;
     while ((int64_t)2 * unit * it->weight <= grain) unit *= 2;
     return unit < it->partitions ? unit : 0;
@@ -67,21 +83,25 @@ static pieces count_pieces(const es_plan_list *list, int64_t grain)
     for (int32_t i = 0; i < list->count; i++) {
         const es_plan_item *it = item_of(list, i);
         const int32_t unit = es_plan_unit(list, i, grain), count = unit ? (it->partitions - 1) / unit + 1 : 1;
-        const int64_t cost = (int64_t)(unit ? unit : it->partitions) * it->weight;
-        const bool early = !unit && (list->cost - it->before - cost) / list->workers >= cost;
-        if (!early && cost > all.last) all.last = cost;
+        const int64_t cost = unit ? (int64_t)unit * it->weight : cost_of(it);
+        if ((unit || !comes_early(list, it)) && cost > all.last) all.last = cost;
         all.tasks += count;
         if (!unit) continue;
         all.count += count;
-        all.rows += (int64_t)count * ((es_plan_rows(it->weight) + 7) / 8 * 8);
+        all.rows += (int64_t)count * es_plan_node_rows(es_plan_rows(it->weight));
     }
     return all;
+}
+
+static bool find_room(const pieces *all, es_plan_room room)
+{
+    return all->count <= room.pieces && all->rows <= room.rows;
 }
 
 bool es_plan_fits(const es_plan_list *list, int64_t grain, es_plan_room room)
 {
     const pieces all = count_pieces(list, grain);
-    return all.count <= room.pieces && all.rows <= room.rows;
+    return find_room(&all, room);
 }
 
 /* Seconds until the last worker is done and what was split is merged. */
@@ -108,7 +128,7 @@ int64_t es_plan_grain(const es_plan_list *list, const es_plan_costs *costs, es_p
     while (2 * units < longest) units *= 2;
     for (; units > 0; units /= 2) {
         all = count_pieces(list, units * heaviest);
-        if (all.count > room.pieces || all.rows > room.rows) break;
+        if (!find_room(&all, room)) break;
         const double seconds = seconds_with(list, costs, &all);
         if (seconds < best) best = seconds, chosen = units * heaviest;
     }

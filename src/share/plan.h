@@ -42,7 +42,10 @@ typedef struct es_plan_costs {
     double row;   /**< merging one row of a published node */
 } es_plan_costs;
 
-/** What there is room for: pieces of items, and rows of the nodes that they publish (each node's rounded up to 8). */
+/** Rows that a published node of so many query rows takes: rounded up to 8, so that its parts fill whole cache lines. */
+int32_t es_plan_node_rows(int32_t rows);
+
+/** What there is room for: pieces of items, and rows of the nodes that they publish (es_plan_node_rows() of each). */
 typedef struct es_plan_room {
     int64_t pieces, rows;
 } es_plan_room;

@@ -44,10 +44,10 @@ static int32_t rows_of(const es_cpu *cpu, const es_attn_item *item)
     return item->tokens * (cpu->options.attn.query_heads / cpu->options.attn.kv_heads);
 }
 
-/* Rows that a node of the item takes in `published`: its m and l fill whole cache lines. */
+/* Rows that a node of the item takes in `published`. */
 static int64_t published_rows(const es_cpu *cpu, const es_attn_item *item)
 {
-    return (rows_of(cpu, item) + 7) / 8 * 8;
+    return es_plan_node_rows(rows_of(cpu, item));
 }
 
 static int32_t pieces_of(const es_attn_item *item)

@@ -170,9 +170,9 @@ static void product_int8(es_cpu *cpu, const es_cpu_block *block, int worker)
     const size_t row_bytes = es_dtype_bytes(block->type, block->columns);
     const es_products *products = &cpu->kernels.products;
     const int32_t tokens = me->input.tokens;
-    const es_one_token_fn one = tokens == 1               ? products->one[block->type]
+    const es_one_token_fn one = tokens == 1                                   ? products->one[block->type]
                                 : tokens <= products->most_few[block->type] ? products->few[block->type]
-                                                          : NULL;
+                                                                            : NULL;
     if (one && block->count == ES_PRODUCT_ROWS && row_bytes <= MOST_ONE_TOKEN_ROW) {
         one(block->data, row_bytes, block->columns, me->input.int8, me->product);
         return;
