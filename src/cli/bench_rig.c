@@ -36,7 +36,7 @@ static es_status open_network(es_rig *rig)
     const es_config *c = &rig->model->config;
     const es_device_options options = {
         .threads = s->threads, .rows = s->rows, .spans = s->sequences, .context = s->context, .columns = rig->counts.columns,
-        .numeric = s->numeric, .kv_type = s->kv_type, .attention = s->attention, .random_weights = s->random_weights,
+        .numeric = s->numeric, .kv_type = s->kv_type, .attention = s->attention, .random_weights = s->random_weights, .watch = s->watch,
         .copy_weights = es_device_copies_weights(s->device, s->weights, (size_t)rig->model->info.weight_bytes),
         .attn = c->attention_layers ? (es_attn_shape){c->query_heads, c->kv_heads, c->head_dim, s->page} : (es_attn_shape){0},
     };

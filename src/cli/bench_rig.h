@@ -23,6 +23,7 @@ typedef struct es_rig_sizes {
     es_weights weights;
     es_device_kind device;   /**< resolved */
     bool random_weights;     /**< of the device's own making */
+    es_op_watch watch;       /**< is told what each operation took */
 } es_rig_sizes;
 
 typedef struct es_rig {

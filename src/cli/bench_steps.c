@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "cli/bench.h"
 #include "cli/bench_limits.h"
+#include "cli/bench_operations.h"
 #include "cli/bench_rig.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
@@ -22,7 +23,7 @@ typedef struct settings {
     es_model_settings model;
     const char *depth, *numeric, *kv_type, *attention, *weights, *device, *shape, *type, *choose;
     int64_t threads, tokens, chunk, sequences, runs, page;
-    bool json;
+    bool operations, json;
 } settings;
 
 #define COMMON                                                                                                              \
@@ -44,6 +45,8 @@ typedef struct settings {
          .help = "tokens in one page of the cache"},                                                                        \
         {"weights", 0, ES_OPTION_CHOICE, "auto|mapped|copied", offsetof(settings, weights), .fallback = "auto",             \
          .help = "where a CPU reads weights: in their file, or copied into huge pages; auto copies where memory is plenty"}, \
+        {"operations", 0, ES_OPTION_FLAG, NULL, offsetof(settings, operations),                                             \
+         .help = "also what each operation of a step takes, waiting for each other included; on a CPU"},                    \
         {"json", 0, ES_OPTION_FLAG, NULL, offsetof(settings, json), .help = "one JSON object instead of a table"}
 
 #define RUNS(n)                                                                                                             \
@@ -94,6 +97,7 @@ typedef struct run {
     es_rig_choice choice;
     int32_t sequences, tokens, chunk; /* tokens of each sequence in a row; most of them in a step */
     es_limits limits;
+    es_bench_operations operations; /* of the row that is being measured, where they are asked for */
     json_t *rows;
 } run;
 
@@ -152,7 +156,7 @@ static void count_row(const es_rig *rig, const run *r, measured *row)
     }
 }
 
-static es_status measure(es_rig *rig, const run *r, measured *row)
+static es_status measure(es_rig *rig, run *r, measured *row)
 {
     const es_clock clock = es_clock_monotonic();
     double seconds[MOST_RUNS];
@@ -160,6 +164,7 @@ static es_status measure(es_rig *rig, const run *r, measured *row)
     ES_TRY(es_rig_fill(rig, row->depth));
     ES_TRY(run_once(rig, r, row->depth));
     row->cpu = 1e9;
+    r->operations.count = 0;
     const uint64_t before = rig->device->info.meetings;
     for (int i = 0; i < runs; i++) {
         const double cpu = cpu_seconds();
@@ -176,7 +181,7 @@ static es_status measure(es_rig *rig, const run *r, measured *row)
     return ES_OK;
 }
 
-static void put_row(const es_rig *rig, const run *r, const measured *row)
+static void put_row(const es_rig *rig, run *r, const measured *row)
 {
     const double tokens = (double)row->tokens, bound = tokens / row->bound, median = tokens / row->seconds.median;
     if (!r->rows) {
@@ -184,6 +189,7 @@ static void put_row(const es_rig *rig, const run *r, const measured *row)
                r->sequences, median, tokens / row->seconds.most, tokens / row->seconds.least, bound, 100 * median / bound,
                row->seconds.median * 1e3, row->cpu * 1e3, row->barriers, row->work.bytes * 1e-6,
                (row->work.products + row->work.attention + row->work.others) * 1e-9);
+        if (r->settings->operations) es_bench_operations_print(&r->operations, (int)r->settings->runs);
         fflush(stdout);
         return;
     }
@@ -204,10 +210,12 @@ static void put_row(const es_rig *rig, const run *r, const measured *row)
     };
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
         json_object_set_new(o, figures[i].key, json_real(figures[i].value));
+    if (r->settings->operations)
+        json_object_set_new(o, "operations", es_bench_operations_json(&r->operations, (int)r->settings->runs));
     json_array_append_new(r->rows, o);
 }
 
-static es_status run_rows(const run *r, const es_model *model, es_rig *rig)
+static es_status run_rows(run *r, const es_model *model, es_rig *rig)
 {
     if (!r->rows) {
         printf("%s, %s, numeric %s (products in %s), keys and values in %s, %s, %d threads\n", model->info.name, model->info.quantisation,
@@ -257,6 +265,9 @@ static es_status run_model(run *r)
     sizes.weights = es_weights_of(s->weights);
     sizes.attention = strcmp(s->attention, "v1") == 0 ? ES_ATTENTION_V1
                       : strcmp(s->attention, "v2") == 0 ? ES_ATTENTION_V2 : ES_ATTENTION_AUTO;
+    if (s->operations && sizes.device != ES_DEVICE_CPU)
+        return es_fail(ES_UNSUPPORTED, "--operations: a GPU's step is one graph, whose operations are not timed; add --device cpu");
+    if (s->operations) sizes.watch = es_bench_watch(&r->operations);
     es_model *model;
     sizes.random_weights = s->shape && sizes.device == ES_DEVICE_CUDA;
     ES_TRY(s->shape ? open_shape(s, sizes.random_weights, &model) : es_model_open(s->model.path, &model));

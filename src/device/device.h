@@ -17,6 +17,13 @@
 
 typedef struct es_device es_device;
 
+/** Is told how long each operation of a step took, from when all workers had done the one before to when they had done it. One
+ *  that was run together with the next is told as the greater of the two. */
+typedef struct es_op_watch {
+    void (*tell)(void *user, const es_op *op, double seconds); /**< on a thread of the device; NULL: nobody asks */
+    void *user;
+} es_op_watch;
+
 /** Ceilings of everything a step may ask for, and who works. */
 typedef struct es_device_options {
     int threads;           /**< workers; 0 = the affinity mask */
@@ -31,6 +38,7 @@ typedef struct es_device_options {
     const char *instruction_set; /**< highest to use: "avx512", "avx2", "reference"; NULL = the best, or $ES_INSTRUCTION_SET */
     bool copy_weights;     /**< the CPU copies imported weights into memory of its own, in huge pages where there are any */
     bool random_weights;   /**< a GPU fills imported weights with random numbers of its own instead of copying them */
+    es_op_watch watch;     /**< the CPU's alone: a GPU's steps are graphs, whose operations it does not time */
 } es_device_options;
 
 typedef struct es_device_info {
@@ -39,6 +47,7 @@ typedef struct es_device_info {
     es_numeric numeric;
     int threads;
     size_t workspace;            /**< bytes allocated for steps */
+    int32_t row_step;            /**< a step's rows are best a multiple of this: one row more costs as much as so many */
     uint64_t meetings;           /**< barriers that its workers have passed so far; of a GPU: kernels launched */
 } es_device_info;
 

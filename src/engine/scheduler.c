@@ -8,6 +8,7 @@
 #define OLDEST_SHARE 0.25 /* of the time and the rows left for prompts */
 #define FAR_MORE 4        /* times the work of another, done and to be done */
 #define LEARNING_RATE 0.3
+#define OVER (1.0 / 12)   /* of the budget, for rows that fill a step up */
 #define MEDIAN_STEP 1.03   /* by how much a step moves the median: a doubling takes 24 */
 #define DECODES 3          /* in a budget */
 #define MOST_OF_START 1.5
@@ -110,6 +111,46 @@ static double idle_budget(const es_scheduler *s)
     return budget < 4 * s->cost.base ? 4 * s->cost.base : budget;
 }
 
+/* Rows as they cost. */
+static double priced_rows(const es_cost_model *cost, int64_t rows)
+{
+    const int64_t step = cost->step;
+    return (double)(step > 1 && rows > step ? (rows + step - 1) / step * step : rows);
+}
+
+/* The prompt that can most easily do with more rows, or fewer: the one that has most of those that do not end here. */
+static es_job *flexible(es_job *jobs, int32_t count)
+{
+    es_job *best = NULL;
+    for (int32_t i = 0; i < count; i++)
+        if (!jobs[i].decoding && jobs[i].rows > 0 && jobs[i].rows < due(&jobs[i]) && (!best || jobs[i].rows > best->rows))
+            best = &jobs[i];
+    return best;
+}
+
+/* Rows are whole, and some cost by the step: what was given can leave half of the budget, or pay for rows that are not there. So
+ * one prompt gets more rows, or fewer, whichever brings the step's prompts furthest in a second. */
+static void even_out(const es_scheduler *s, es_job *jobs, int32_t count, int32_t decodes, double budget, purse *left, int64_t start)
+{
+    const int64_t rows = start - left->rows, all = rows + decodes, step = all > s->cost.step && s->cost.step > 1 ? s->cost.step : 1;
+    es_job *job = flexible(jobs, count);
+    if (s->budget <= 0 || !job) return;
+    const int64_t change[] = {0, -(all % step), step - all % step};
+    const double took = es_scheduler_predict(s, jobs, count);
+    int64_t best = 0;
+    double best_rate = 0;
+    for (int i = 0; i < 3; i++) {
+        const int64_t c = change[i];
+        if (job->rows + c < 1 || job->rows + c > due(job) || c > left->rows) continue;
+        const double seconds = took + (priced_rows(&s->cost, all + c) - priced_rows(&s->cost, all)) * s->cost.row +
+                               (double)c * (double)job->computed * s->cost.depth;
+        if (c >= 0 && seconds > budget * (1 + OVER)) continue;
+        if ((double)(rows + c) > best_rate * seconds) best = c, best_rate = (double)(rows + c) / seconds;
+    }
+    job->rows += (int32_t)best;
+    left->rows -= best;
+}
+
 int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
 {
     double used = s->cost.base;
@@ -117,6 +158,7 @@ int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
     const double budget = decodes ? s->budget : idle_budget(s);
     int64_t most = s->proven_chunk + s->proven_chunk / 2;
     if (most < LEAST_CHUNK) most = LEAST_CHUNK;
+    most = (int64_t)priced_rows(&s->cost, most); /* else no step would ever be filled that no step has filled yet */
     if (s->budget <= 0 || most > s->most_chunk) most = s->most_chunk;
     purse left = {budget - used, most < s->most_rows - decodes ? most : s->most_rows - decodes};
     const int64_t start = left.rows;
@@ -126,6 +168,7 @@ int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
         if (!jobs[i].decoding && due(&jobs[i]) > 0) oldest = &jobs[i];
     if (!oldest) return decodes;
     share_out(s, jobs, count, oldest, &left);
+    even_out(s, jobs, count, decodes, budget, &left, start);
     if (oldest->rows == 0 && left.rows > 0) { /* nothing fitted: one row all the same */
         oldest->rows = 1;
         left.rows--;
@@ -138,12 +181,13 @@ int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)
 /* The three terms of a step's cost. */
 static void terms_of(const es_scheduler *s, const es_job *jobs, int32_t count, double term[3])
 {
-    double rows = 0, depth = 0;
+    int64_t rows = 0;
+    double depth = 0;
     for (int32_t i = 0; i < count; i++) {
         rows += jobs[i].rows;
         depth += (double)jobs[i].rows * ((double)jobs[i].computed + 0.5 * jobs[i].rows);
     }
-    term[0] = s->cost.base, term[1] = rows * s->cost.row, term[2] = depth * s->cost.depth;
+    term[0] = s->cost.base, term[1] = priced_rows(&s->cost, rows) * s->cost.row, term[2] = depth * s->cost.depth;
 }
 
 double es_scheduler_predict(const es_scheduler *s, const es_job *jobs, int32_t count)

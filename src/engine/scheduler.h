@@ -14,9 +14,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** What a step of R rows costs, when row i has d_i tokens before it: base + R · row + Σ d_i · depth, in seconds. */
+/** What a step of R rows costs, when row i has d_i tokens before it: base + R' · row + Σ d_i · depth, in seconds. R' is R, or on a
+ *  machine whose products take `step` rows in the time of any fewer, and where there are more than `step`, R rounded up to a multiple. */
 typedef struct es_cost_model {
     double base, row, depth;
+    int32_t step; /**< of R'; 0 and 1: rows have no steps */
 } es_cost_model;
 
 /** One sequence, as the scheduler sees it. */
@@ -41,7 +43,8 @@ typedef struct es_scheduler {
 
 /** Jobs stand in order of arrival. Each decoding job gets a row. Of the time and the rows that are left a quarter goes to the oldest
  *  prompt, the rest to whoever has had least work done (ties: the older one); the oldest always gets at least one row, and the prompt
- *  rows of a step are at most half again as many as any step has had. Where a prompt gets all that is due, the step
+ *  rows of a step are at most half again as many as any step has had. What was given is then evened out: one prompt
+ *  gets a row more, or as many as fill the `step`, for a twelfth of the budget at most, or fewer, if that makes more rows a second. Where a prompt gets all that is due, the step
  *  is not filled up by those with four times its work and more, so that it can go on soon; the oldest then gets a quarter of
  *  what the step gives. Hence no prompt starves: the oldest of P prompts advances in every step, and has a quarter of
  *  all the time that prompts get at least. Returns the rows in all. */

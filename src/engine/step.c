@@ -487,7 +487,7 @@ static es_status measure_rows(es_engine *engine, double one, int32_t *pages, es_
     ES_TRY(time_least(engine, rows, depth, pages, &deep));
     const double row = rows > 1 && many > one ? (many - one) / (rows - 1) : one / 16;
     const double deeper = depth > 0 && deep > many ? (deep - many) / ((double)rows * (double)depth) : row * 1e-6;
-    *cost = (es_cost_model){one > row ? one - row : one / 2, row, deeper};
+    *cost = (es_cost_model){one > row ? one - row : one / 2, row, deeper, engine->device->info.row_step};
     return ES_OK;
 }
 

@@ -75,6 +75,22 @@ def check_steps(model):
     check_bounds(json.loads(run("bench", "prefill", model, "--runs", "1", "--threads", "2", "--json").stdout))  # bound by products
 
 
+def check_operations(model):
+    """--operations names all of a step, those that took longest first; products by type and shape."""
+    ask = ["bench", "batch", model, "-b", "2", "--runs", "3", "--threads", "2", "--device", "cpu", "--operations"]
+    row = json.loads(run(*ask, "--json").stdout)["rows"][0]
+    found = row["operations"]
+    assert abs(sum(one["share"] for one in found) - 1) < 1e-9
+    assert [one["seconds"] for one in found] == sorted((one["seconds"] for one in found), reverse=True)
+    times = {one["operation"]: one["times"] for one in found}
+    assert times["embed"] == 1 and times["swiglu"] > 1 and any(name.startswith("matmul ") for name in times), times
+    assert sum(times.values()) <= row["barriers"], "each operation ends at a barrier"
+    table = run(*ask).stdout
+    assert all(f" times  {name}\n" in table for name in times), table
+    refused = run("bench", "decode", model, "--device", "cuda", "--operations")
+    assert refused.returncode == 2 and "--operations" in refused.stderr, refused.stderr
+
+
 def check_llamacpp(model):
     try:
         import xllamacpp as llama
@@ -105,6 +121,7 @@ with tempfile.TemporaryDirectory() as folder:
             made = run("bench", "make-model", shape, "--type", kind, "-o", path)
             assert made.returncode == 0, made.stderr
             check_steps(path)
+            check_operations(path)
             check_llamacpp(path)
 for bad in [["tiny", "-o", "x"], ["tiny-dense"], ["tiny-dense", "--type", "q3_k", "-o", "x"]]:
     assert run("bench", "make-model", *bad).returncode == 2

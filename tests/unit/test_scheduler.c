@@ -33,7 +33,7 @@ static double draw(world *w)
 static world make_world(uint64_t seed)
 {
     world w = {.seed = seed, .noise = 0.05};
-    w.truth = (es_cost_model){0.04, 0.0025, 2e-8};
+    w.truth = (es_cost_model){0.04, 0.0025, 2e-8, 0};
     w.scheduler = (es_scheduler){.cost = w.truth, .budget = 0.12, .idle_factor = 2, .most_rows = 320, .most_chunk = 256};
     return w;
 }
@@ -105,6 +105,7 @@ static void steps_keep_their_budget(void **state)
     int late = 0, steps = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
         world w = make_world(seed);
+        if (seed % 2) w.truth.step = w.scheduler.cost.step = 16; /* a machine with tiles */
         w.scheduler.cost.row *= 0.5 + draw(&w); /* what was measured at start is off by up to a half */
         w.scheduler.cost.base *= 0.5 + draw(&w);
         w.scheduler.cost.depth *= 0.2 + 2 * draw(&w);
@@ -197,7 +198,7 @@ static void the_oldest_has_its_share_of_rows_too(void **state)
 {
     (void)state;
     for (int bounded = 0; bounded < 2; bounded++) {
-        es_scheduler s = {.cost = {1e-6, 1e-9, 0}, .budget = bounded, .most_rows = 300, .most_chunk = 256, .proven_chunk = 256};
+        es_scheduler s = {.cost = {1e-6, 1e-9, 0, 0}, .budget = bounded, .most_rows = 300, .most_chunk = 256, .proven_chunk = 256};
         es_job jobs[] = {{.until = 5000, .left = 5000, .work = 900},
                          {.until = 400, .left = 400},
                          {.until = 400, .left = 400}};
@@ -211,10 +212,53 @@ static void the_oldest_has_its_share_of_rows_too(void **state)
     }
 }
 
+/* Seconds until a prompt of 8,000 tokens is done beside somebody who generates, where sixteen rows cost what nine do. */
+static double beside_a_stream(int32_t known, double *longest)
+{
+    world w = make_world(6);
+    w.truth.step = 16;
+    w.scheduler.cost.step = known;
+    arrive(&w, 1, 100000);
+    arrive(&w, 8000, 10);
+    while (!w.job[1].decoding) {
+        const double seconds = step(&w);
+        if (w.job[1].computed > 500 && seconds > *longest) *longest = seconds;
+    }
+    return w.now;
+}
+
+static void rows_that_cost_by_the_step_are_filled(void **state)
+{
+    (void)state;
+    double longest[2] = {0};
+    const double unknown = beside_a_stream(0, &longest[0]), known = beside_a_stream(16, &longest[1]);
+    print_message("first token after %.2f s where the steps are not known, %.2f s where they are; longest steps %.0f and %.0f ms\n",
+                  unknown, known, longest[0] * 1e3, longest[1] * 1e3);
+    assert_true(known < 0.93 * unknown);
+    assert_true(longest[1] < 1.25 * make_world(6).scheduler.budget);
+    /* Nobody gets rows that are not due, and whoever is at an end keeps them. */
+    es_scheduler s = {.cost = {1e-3, 1e-3, 0, 16}, .budget = 0.040, .most_rows = 300, .most_chunk = 256, .proven_chunk = 256};
+    es_job jobs[] = {{.until = 30, .left = 30}, {.computed = 10, .until = 11, .decoding = true}};
+    assert_int_equal(es_scheduler_plan(&s, jobs, 2), 31);
+    jobs[0] = (es_job){.until = 300, .left = 300};
+    assert_int_equal(es_scheduler_plan(&s, jobs, 2), 32); /* 39 would fit if each cost the same */
+}
+
+/* Where a row takes a sixth of the budget, leaving out the one that all but fits would leave as much idle. */
+static void a_row_that_all_but_fits_is_given(void **state)
+{
+    (void)state;
+    es_scheduler s = {.cost = {0.040, 0.020, 0, 0}, .budget = 0.119, .most_rows = 300, .most_chunk = 256, .proven_chunk = 256};
+    es_job jobs[] = {{.until = 300, .left = 300}, {.computed = 10, .until = 11, .decoding = true}};
+    assert_int_equal(es_scheduler_plan(&s, jobs, 2), 4); /* 120 ms */
+    s.budget = 0.110;
+    assert_int_equal(es_scheduler_plan(&s, jobs, 2), 3);
+}
+
 static void without_a_budget_chunks_are_whole(void **state)
 {
     (void)state;
-    es_scheduler s = {.cost = {1, 1, 1}, .most_rows = 300, .most_chunk = 256};
+    es_scheduler s = {.cost = {1, 1, 1, 0}, .most_rows = 300, .most_chunk = 256};
     es_job jobs[] = {{.until = 1000}, {.computed = 10, .until = 11, .decoding = true}};
     assert_int_equal(es_scheduler_plan(&s, jobs, 2), 257);
     assert_int_equal(jobs[0].rows, 256);
@@ -243,6 +287,8 @@ int main(void)
         cmocka_unit_test(nobody_starves),
         cmocka_unit_test(every_decode_gets_its_token),
         cmocka_unit_test(the_oldest_has_its_share_of_rows_too),
+        cmocka_unit_test(rows_that_cost_by_the_step_are_filled),
+        cmocka_unit_test(a_row_that_all_but_fits_is_given),
         cmocka_unit_test(without_a_budget_chunks_are_whole),
         cmocka_unit_test(the_budget_follows_the_median_decode_step),
     };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #define ALIGNMENT 64
@@ -178,20 +179,34 @@ static bool is_idle(const es_cpu *cpu, const es_op *op)
     return (op->kind == ES_OP_ATTN_MERGE && !cpu->attn_merges) || (op->kind == ES_OP_PICK && !cpu->batch->pick);
 }
 
+/* Says what took the time since `began`, and returns the time. */
+static uint64_t tell(const es_op_watch *watch, const es_op *op, const es_op *joined, uint64_t began)
+{
+    const es_clock clock = es_clock_monotonic();
+    const uint64_t now = es_clock_now(&clock);
+    watch->tell(watch->user, joined && op->kind == ES_OP_RMSNORM ? joined : op, (double)(now - began) * 1e-9);
+    return now;
+}
+
 static void step_job(void *argument, int worker)
 {
     es_cpu *cpu = argument;
+    const es_op_watch *watch = worker == 0 && cpu->options.watch.tell ? &cpu->options.watch : NULL;
+    const es_clock clock = es_clock_monotonic();
+    uint64_t began = watch ? es_clock_now(&clock) : 0;
     const unsigned saved = es_float_mode_enter();
     for (int32_t i = 0; i < cpu->program->count; i++) {
-        const es_op *op = &cpu->program->op[i];
+        const es_op *op = &cpu->program->op[i], *joined = NULL;
         if (is_idle(cpu, op)) continue;
         if (i + 1 < cpu->program->count && joins(cpu, op, op + 1)) {
-            run_pair(cpu, op, op + 1, worker);
+            joined = op + 1;
+            run_pair(cpu, op, joined, worker);
             i++;
         } else {
             run_op(cpu, op, worker);
         }
         es_pool_meet(cpu->pool);
+        if (watch) began = tell(watch, op, joined, began);
     }
     es_float_mode_leave(saved);
 }
@@ -358,7 +373,9 @@ static es_status build(es_cpu *cpu, const es_device_options *options)
     memset(cpu->arena, 0, c.used);
     c = (cutter){.base = cpu->arena};
     cut_all(&c, cpu);
-    cpu->base.info = (es_device_info){"cpu", cpu->kernels.instruction_set, options->numeric, threads, c.used, 0};
+    const bool tiled = options->numeric == ES_NUMERIC_INT8 || options->numeric == ES_NUMERIC_BF16;
+    cpu->base.info = (es_device_info){.name = "cpu", .instruction_set = cpu->kernels.instruction_set, .numeric = options->numeric,
+                                      .threads = threads, .workspace = c.used, .row_step = tiled ? cpu->kernels.products.step : 1};
     return ES_OK;
 }
 

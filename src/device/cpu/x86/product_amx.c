@@ -255,4 +255,5 @@ void es_products_amx(es_products *products)
 {
     products->bf16 = bf16_product;
     products->int8 = int8_product;
+    products->step = ES_PANEL_TOKENS;
 }
