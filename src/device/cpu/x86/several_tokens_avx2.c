@@ -6,8 +6,9 @@
  * first-level cache, and the accumulators of all tokens pass through `out` between chunks. The sums and their order are
  * product.h's.
  *
- * Integers: AVX2 multiplies unsigned bytes by signed ones and adds pairs in 16 bits, where they would saturate. Weights that
- * may be below zero give their sign to the input: |w| · ±x. How many pairs fit 16 bits before they have to be widened depends
+ * Integers: AVX2 multiplies unsigned bytes by signed ones and adds pairs in 16 bits, where they would saturate. Where a weight is
+ * below zero its input is complemented: w · x = |w| · (−x − 1) + |w|, and what was added behind is the same for all tokens, so that
+ * it is summed up once. (An instruction that negates by sign waits for the ports of multiplications.) How many pairs fit 16 bits before they have to be widened depends
  * on how large the weights of a type can be: one of Q8_0, four of Q6_K, eight where there are four bits. */
 #include <immintrin.h>
 #include <stdbool.h>
@@ -23,11 +24,12 @@
 enum { INT8_CHUNK = 16, BF16_CHUNK = 4 }; /* blocks of 32 inputs whose weights are turned at once: 16 KiB, 8 KiB */
 enum { GROUP = 4, BF16_GROUP = 3 };       /* tokens whose accumulators are in registers together */
 
-/* Blocks [from, to) of the weights, turned: their magnitudes, and themselves where they have signs. */
+/* Blocks [from, to) of the weights, turned: their magnitudes and, where they have signs, all bits of those below zero, and
+ * the magnitudes of these summed up, for each row of each half of a block. */
 typedef struct int8_group {
     const es_int8_rows *rows;
     const es_panel *panel;
-    const __m256i *size, *weight;
+    const __m256i *size, *below, *behind;
     int64_t from, to;
     float *out;
 } int8_group;
@@ -41,7 +43,7 @@ typedef struct integers {
 } integers;
 
 /* Sums of `words` words of 16 rows and `count` tokens whose inputs lie n words apart. */
-INLINE void dots(const __m256i *size, const __m256i *weight, const int8_t *x, const int32_t n, const int words,
+INLINE void dots(const __m256i *size, const __m256i *below, const __m256i *behind, const int8_t *x, const int32_t n, const int words,
                  const int count, const integers k, __m256i sum[GROUP][2])
 {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -53,12 +55,13 @@ INLINE void dots(const __m256i *size, const __m256i *weight, const int8_t *x, co
             const __m256i four = es_four_inputs(x + (j * n + i) * 4);
             UNROLL for (int h = 0; h < 2; h++)
             {
-                const __m256i signs = k.negative ? _mm256_sign_epi8(four, weight[2 * j + h]) : four;
-                const __m256i products = _mm256_maddubs_epi16(size[2 * j + h], signs);
+                const __m256i inputs = k.negative ? _mm256_xor_si256(four, below[2 * j + h]) : four;
+                const __m256i products = _mm256_maddubs_epi16(size[2 * j + h], inputs);
                 pairs[i][h] = j % k.run == 0 ? products : es_in_order(_mm256_add_epi16(pairs[i][h], products));
                 if (j % k.run < k.run - 1 && j < words - 1) continue;
                 const __m256i wide = _mm256_madd_epi16(pairs[i][h], ones);
-                sum[i][h] = j < k.run ? wide : es_in_order(_mm256_add_epi32(sum[i][h], wide));
+                if (j < k.run) sum[i][h] = k.negative ? _mm256_add_epi32(behind[h], wide) : wide;
+                else sum[i][h] = es_in_order(_mm256_add_epi32(sum[i][h], wide));
             }
         }
     }
@@ -73,16 +76,16 @@ INLINE void multiply_int8(const int8_group *g, const int32_t n, int32_t t, const
     const float *x_scale = g->panel->scale + from * n + t, *x_sum = g->panel->sum + from * n + t;
     const float *scale = rows->scale + from * k.halves * ES_PRODUCT_ROWS;
     const float *offset = k.offsets ? rows->offset + from * ES_PRODUCT_ROWS : NULL;
-    const __m256i *size = g->size, *weight = g->weight;
+    const __m256i *size = g->size, *below = g->below, *behind = g->behind;
     float *out = g->out + t * ES_PRODUCT_ROWS;
     __m256 acc[GROUP][2];
     UNROLL for (int i = 0; i < 2 * count; i++) acc[i / 2][i % 2] = from ? _mm256_loadu_ps(out + 8 * i) : _mm256_setzero_ps();
-    for (int64_t b = from; b < to; b++, size += 16, weight += 16, x += 32 * n, x_scale += n, x_sum += n) {
-        UNROLL for (int half = 0; half < k.halves; half++, scale += ES_PRODUCT_ROWS)
+    for (int64_t b = from; b < to; b++, size += 16, below += 16, x += 32 * n, x_scale += n, x_sum += n) {
+        UNROLL for (int half = 0; half < k.halves; half++, scale += ES_PRODUCT_ROWS, behind += 2)
         {
             const int words = 8 / k.halves;
             __m256i sum[GROUP][2];
-            dots(size + 2 * words * half, weight + 2 * words * half, x + words * half * n * 4, n, words, count, k, sum);
+            dots(size + 2 * words * half, below + 2 * words * half, behind, x + words * half * n * 4, n, words, count, k, sum);
             UNROLL for (int i = 0; i < 2 * count; i++) acc[i / 2][i % 2] =
                 _mm256_fmadd_ps(_mm256_mul_ps(_mm256_loadu_ps(scale + 8 * (i % 2)), _mm256_set1_ps(x_scale[i / 2])),
                                 _mm256_cvtepi32_ps(sum[i / 2][i % 2]), acc[i / 2][i % 2]);
@@ -134,21 +137,36 @@ static void (*panel_of(es_dtype type))(const int8_group *)
     }
 }
 
+/* Turned weights (in `below`) become what int8_group says, a block of them. */
+static void part_signs(int halves, __m256i *size, __m256i *below, __m256i *behind)
+{
+    const __m256i zero = _mm256_setzero_si256(), ones = _mm256_set1_epi16(1);
+    for (int half = 0; half < halves; half++, behind += 2) {
+        behind[0] = behind[1] = zero;
+        for (int j = 0; j < 16 / halves; j++, size++, below++) {
+            *size = _mm256_abs_epi8(*below);
+            *below = _mm256_cmpgt_epi8(zero, *below);
+            const __m256i pairs = _mm256_maddubs_epi16(_mm256_and_si256(*size, *below), _mm256_set1_epi8(1));
+            behind[j % 2] = _mm256_add_epi32(behind[j % 2], _mm256_madd_epi16(pairs, ones));
+        }
+    }
+}
+
 void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out)
 {
     void (*const multiply)(const int8_group *) = panel_of(rows->type);
-    __m256i size[INT8_CHUNK * 16], weight[INT8_CHUNK * 16];
+    __m256i size[INT8_CHUNK * 16], below[INT8_CHUNK * 16], behind[INT8_CHUNK * 4];
     for (int64_t from = 0; from < rows->blocks; from += INT8_CHUNK) {
         const int64_t to = rows->blocks - from < INT8_CHUNK ? rows->blocks : from + INT8_CHUNK;
         for (int64_t b = from; b < to; b++) {
-            __m256i *w = weight + (b - from) * 16, *s = size + (b - from) * 16;
+            __m256i *w = below + (b - from) * 16, *s = size + (b - from) * 16;
             es_turn_sixteen((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, rows->offset ? s : w);
-            for (int j = 0; j < 16 && !rows->offset; j++) s[j] = _mm256_abs_epi8(w[j]);
+            if (!rows->offset) part_signs(rows->halves, s, w, behind + (b - from) * 2 * rows->halves);
             if (rows->next) es_fetch_share(rows, b);
         }
         for (int32_t p = 0; p < panels; p++) {
             const int8_group g = {
-                rows, &panel[p], size, weight, from, to, out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS};
+                rows, &panel[p], size, below, behind, from, to, out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS};
             multiply(&g);
         }
     }
