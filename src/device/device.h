@@ -17,8 +17,8 @@
 
 typedef struct es_device es_device;
 
-/** Is told how long each operation of a step took, from when all workers had done the one before to when they had done it. One
- *  that was run together with the next is told as the greater of the two. */
+/** Is told how long each operation of a step took, from when all workers had done the one before to when they had done it. Of
+ *  several that were run as one, the one that does most of the work is told. */
 typedef struct es_op_watch {
     void (*tell)(void *user, const es_op *op, double seconds); /**< on a thread of the device; NULL: nobody asks */
     void *user;

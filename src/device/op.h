@@ -113,6 +113,7 @@ typedef struct es_op_matmul {
     es_matmul_part part[ES_MATMUL_PARTS];
 } es_op_matmul;
 
+/** Behind the product that makes gate and up, a device may leave these unwritten: nobody else reads them. */
 typedef struct es_op_swiglu {
     es_slice gate, up, out; /**< [N][width] each, rows `stride` floats apart */
     int64_t stride;

@@ -124,18 +124,31 @@ static bool same_place(es_slice a, es_slice b)
     return a.buffer == b.buffer && a.offset == b.offset;
 }
 
-/* Whether two operations that follow each other are run as one, at whose end workers meet once. */
-static bool joins(const es_cpu *cpu, const es_op *op, const es_op *next)
+static bool norm_joins(const es_op_rmsnorm *norm, const es_op *next)
 {
-    if (op->kind == ES_OP_EMBED) return next->kind == ES_OP_ROPE_TABLE; /* neither reads what the other writes */
-    if (op->kind == ES_OP_RMSNORM && next->kind == ES_OP_MATMUL) {
-        const es_op_rmsnorm *norm = &op->as.rmsnorm;
-        const es_op_matmul *product = &next->as.matmul;
-        return same_place(norm->out, product->x) && product->x_stride == norm->width &&
-               norm->outputs_only == product->outputs_only;
+    const es_op_matmul *product = &next->as.matmul;
+    return next->kind == ES_OP_MATMUL && same_place(norm->out, product->x) && product->x_stride == norm->width &&
+           norm->outputs_only == product->outputs_only;
+}
+
+static bool scan_joins(const es_cpu *cpu, const es_op_delta_scan *scan, const es_op *next)
+{
+    return next->kind == ES_OP_DELTA_FINISH && same_place(scan->out, next->as.delta_finish.x) &&
+           es_cpu_delta_joins(cpu, &scan->shape);
+}
+
+/* How many operations from `op` on, of `left`, are run as one, at whose end workers meet once. */
+static int32_t joined(const es_cpu *cpu, const es_op *op, int32_t left)
+{
+    const es_op *next = op + 1;
+    if (left < 2) return 1;
+    switch (op->kind) {
+    case ES_OP_EMBED: return next->kind == ES_OP_ROPE_TABLE ? 2 : 1; /* neither reads what the other writes */
+    case ES_OP_RMSNORM: return norm_joins(&op->as.rmsnorm, next) ? 1 + joined(cpu, next, left - 1) : 1;
+    case ES_OP_MATMUL: return next->kind == ES_OP_SWIGLU && es_cpu_matmul_gates(&op->as.matmul, &next->as.swiglu) ? 2 : 1;
+    case ES_OP_DELTA_SCAN: return scan_joins(cpu, &op->as.delta_scan, next) ? 2 : 1;
+    default: return 1;
     }
-    return op->kind == ES_OP_DELTA_SCAN && next->kind == ES_OP_DELTA_FINISH &&
-           same_place(op->as.delta_scan.out, next->as.delta_finish.x) && es_cpu_delta_joins(cpu, &op->as.delta_scan.shape);
 }
 
 static void run_op(es_cpu *cpu, const es_op *op, int worker)
@@ -144,7 +157,7 @@ static void run_op(es_cpu *cpu, const es_op *op, int worker)
     case ES_OP_EMBED: es_cpu_embed(cpu, &op->as.embed, worker); break;
     case ES_OP_ROPE_TABLE: es_cpu_rope_table(cpu, &op->as.rope_table, worker); break;
     case ES_OP_RMSNORM: es_cpu_rmsnorm(cpu, &op->as.rmsnorm, worker); break;
-    case ES_OP_MATMUL: es_cpu_matmul(cpu, &op->as.matmul, NULL, worker); break;
+    case ES_OP_MATMUL: es_cpu_matmul(cpu, &op->as.matmul, NULL, NULL, worker); break;
     case ES_OP_SWIGLU: es_cpu_swiglu(cpu, &op->as.swiglu, worker); break;
     case ES_OP_ATTN_PREPARE: es_cpu_attn_prepare(cpu, &op->as.attn_prepare, worker); break;
     case ES_OP_ATTN: es_cpu_attn(cpu, &op->as.attn, worker); break;
@@ -161,15 +174,19 @@ static void run_op(es_cpu *cpu, const es_op *op, int worker)
     }
 }
 
-static void run_pair(es_cpu *cpu, const es_op *op, const es_op *next, int worker)
+/* `count` of them as one. */
+static void run_joined(es_cpu *cpu, const es_op *op, int32_t count, int worker)
 {
-    if (op->kind == ES_OP_RMSNORM) {
-        es_cpu_matmul(cpu, &next->as.matmul, &op->as.rmsnorm, worker);
-    } else if (op->kind == ES_OP_DELTA_SCAN) {
-        es_cpu_delta_scan(cpu, &op->as.delta_scan, &next->as.delta_finish, worker);
-    } else {
-        run_op(cpu, op, worker);
-        run_op(cpu, next, worker);
+    const es_op *last = op + count - 1;
+    switch (op->kind) {
+    case ES_OP_RMSNORM:
+        es_cpu_matmul(cpu, &op[1].as.matmul, &op->as.rmsnorm, count == 3 ? &last->as.swiglu : NULL, worker);
+        break;
+    case ES_OP_MATMUL: es_cpu_matmul(cpu, &op->as.matmul, NULL, &last->as.swiglu, worker); break;
+    case ES_OP_DELTA_SCAN: es_cpu_delta_scan(cpu, &op->as.delta_scan, &last->as.delta_finish, worker); break;
+    default:
+        for (int32_t i = 0; i < count; i++) run_op(cpu, op + i, worker);
+        break;
     }
 }
 
@@ -180,11 +197,11 @@ static bool is_idle(const es_cpu *cpu, const es_op *op)
 }
 
 /* Says what took the time since `began`, and returns the time. */
-static uint64_t tell(const es_op_watch *watch, const es_op *op, const es_op *joined, uint64_t began)
+static uint64_t tell(const es_op_watch *watch, const es_op *op, int32_t count, uint64_t began)
 {
     const es_clock clock = es_clock_monotonic();
     const uint64_t now = es_clock_now(&clock);
-    watch->tell(watch->user, joined && op->kind == ES_OP_RMSNORM ? joined : op, (double)(now - began) * 1e-9);
+    watch->tell(watch->user, count > 1 && op->kind == ES_OP_RMSNORM ? op + 1 : op, (double)(now - began) * 1e-9);
     return now;
 }
 
@@ -195,18 +212,14 @@ static void step_job(void *argument, int worker)
     const es_clock clock = es_clock_monotonic();
     uint64_t began = watch ? es_clock_now(&clock) : 0;
     const unsigned saved = es_float_mode_enter();
-    for (int32_t i = 0; i < cpu->program->count; i++) {
-        const es_op *op = &cpu->program->op[i], *joined = NULL;
+    const es_op *op = cpu->program->op;
+    for (int32_t left = cpu->program->count, count; left > 0; left -= count, op += count) {
+        count = joined(cpu, op, left);
         if (is_idle(cpu, op)) continue;
-        if (i + 1 < cpu->program->count && joins(cpu, op, op + 1)) {
-            joined = op + 1;
-            run_pair(cpu, op, joined, worker);
-            i++;
-        } else {
-            run_op(cpu, op, worker);
-        }
+        if (count > 1) run_joined(cpu, op, count, worker);
+        else run_op(cpu, op, worker);
         es_pool_meet(cpu->pool);
-        if (watch) began = tell(watch, op, joined, began);
+        if (watch) began = tell(watch, op, count, began);
     }
     es_float_mode_leave(saved);
 }
@@ -312,6 +325,7 @@ static void cut_all(cutter *c, es_cpu *cpu)
         me->sums = cut(c, ES_DOT_TOKENS * ES_DOT_ROWS * ES_DOT_LANES, sizeof *me->sums);
         me->rows = cut(c, pointers, sizeof *me->rows);
         me->product = cut(c, (int64_t)pointers * ES_DOT_ROWS, sizeof *me->product);
+        me->gated = cut(c, (int64_t)pointers * ES_DOT_ROWS, sizeof *me->gated);
         me->normed = cut(c, ES_PANEL_TOKENS * o->columns, sizeof *me->normed);
         if (!group) continue;
         me->p = cut(c, rows * ES_ATTN_TILE, sizeof *me->p);

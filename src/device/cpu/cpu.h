@@ -90,7 +90,7 @@ typedef struct es_cpu_worker {
     es_panel_room room;     /**< of ES_CPU_OWN_TOKENS */
     es_cpu_input input;
     const float **rows;     /**< [step rows] pointers */
-    float *product;         /**< [step rows][16] */
+    float *product, *gated; /**< [step rows][16] each */
     float *normed;          /**< [16][columns] rows normed for this worker alone */
     float *p, *lanes;       /**< attention scratch: [64 rows][64], [64 rows][16] */
     es_query_room query;    /**< with keys and values in 8 bits */
@@ -168,8 +168,10 @@ void es_cpu_rope_table(es_cpu *cpu, const es_op_rope_table *op, int worker);
 void es_cpu_rmsnorm(es_cpu *cpu, const es_op_rmsnorm *op, int worker);
 /** Row t of the norm alone, to `out`. */
 void es_cpu_norm_row(es_cpu *cpu, const es_op_rmsnorm *op, int64_t t, float *out);
-/** With `norm` (or NULL), the operation before, whose output is x: workers meet once less. */
-void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, int worker);
+/** With `norm` (or NULL), the operation before, whose output is x: workers meet once less. With `gated` (or NULL), the operation
+ *  after, of which es_cpu_matmul_gates() says that it can follow sixteen rows' sums at once: gate and up are not written then. */
+void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, const es_op_swiglu *gated, int worker);
+bool es_cpu_matmul_gates(const es_op_matmul *op, const es_op_swiglu *gated);
 void es_cpu_swiglu(es_cpu *cpu, const es_op_swiglu *op, int worker);
 void es_cpu_attn_prepare(es_cpu *cpu, const es_op_attn_prepare *op, int worker);
 void es_cpu_attn(es_cpu *cpu, const es_op_attn *op, int worker);
