@@ -93,6 +93,7 @@ typedef struct es_products {
     es_one_token_fn one[ES_DTYPES]; /**< unpack and int8 in one go, bit for bit; NULL where there is none */
     es_one_token_fn few[ES_DTYPES]; /**< the same for two tokens to `most_few`, which is at most ES_FEW_TOKENS */
     int32_t most_few[ES_DTYPES];
+    int64_t staying; /**< bytes of encoded tokens that are multiplied with all weights before others are; 0: all of them */
     int32_t step; /**< tokens that cost as much as any fewer of them would, beyond the few: ES_PANEL_TOKENS with tiles, else 1 */
 } es_products;
 

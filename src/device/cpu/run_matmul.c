@@ -19,6 +19,7 @@ enum { FORM_F32 = 1, FORM_BF16 = 2, FORM_INT8 = 4, FORM_BF16DP = 8 };
 enum { STORE_AHEAD = 16 };             /* tokens */
 enum { PIECES = 32 };                  /* of a worker's share */
 enum { SLICES = 4 };                   /* of many tokens */
+enum { LEAST_GROUP = 4 };              /* panels of a group of tokens */
 enum { ENCODED_COLUMNS = 512 };        /* at least that one worker encodes at once */
 enum { MOST_ONE_TOKEN_ROW = 1 << 26 }; /* bytes: places in sixteen rows fit 32 bits */
 
@@ -352,12 +353,13 @@ static void run_blocks(es_cpu *cpu, const es_op_matmul *op, const es_op_swiglu *
     }
 }
 
-/* One block times one of SLICES slices of the tokens: whole panels. */
-static void run_slice(es_cpu *cpu, const es_op_matmul *op, const es_op_swiglu *gated, int64_t block, int32_t slice, int worker)
+/* Blocks [from, to) times one of `groups` groups of the tokens: whole panels. */
+static void run_group(es_cpu *cpu, const es_op_matmul *op, const es_op_swiglu *gated, es_range blocks, int32_t group, int32_t groups,
+                      int worker)
 {
     es_cpu_input *input = &cpu->worker[worker].input;
     const es_cpu_input all = *input;
-    const int32_t from = all.panels * slice / SLICES, to = all.panels * (slice + 1) / SLICES, first = from * ES_PANEL_TOKENS;
+    const int32_t from = all.panels * group / groups, to = all.panels * (group + 1) / groups, first = from * ES_PANEL_TOKENS;
     input->x += first;
     input->bf16 += from;
     input->int8 += from;
@@ -365,9 +367,33 @@ static void run_slice(es_cpu *cpu, const es_op_matmul *op, const es_op_swiglu *g
     input->tokens = to == all.panels ? all.tokens - first : input->panels * ES_PANEL_TOKENS;
     input->dp.x += first * all.dp.stride;
     input->dp.count = input->tokens;
-    run_blocks(cpu, op, gated, (es_range){block, block + 1}, first, worker);
+    run_blocks(cpu, op, gated, blocks, first, worker);
     input->x = all.x, input->bf16 = all.bf16, input->int8 = all.int8, input->dp = all.dp;
     input->panels = all.panels, input->tokens = all.tokens;
+}
+
+/* In how many groups tokens are multiplied, each with all weights. Every unit reads all of its tokens, and where tiles are
+ * faster than the third-level cache these must stay in the second. */
+static int32_t groups_of(const es_cpu *cpu, const es_op_matmul *op, int32_t tokens)
+{
+    const es_products *products = &cpu->kernels.products;
+    const unsigned form = form_of(cpu, op->part[0].weight.type);
+    if (!products->staying || form == FORM_F32 || form == FORM_BF16DP) return 1;
+    const int64_t bytes = tokens * op->part[0].weight.cols * (form == FORM_BF16 ? 2 : 1);
+    const int64_t groups = (bytes - 1) / products->staying + 1, most = tokens / (LEAST_GROUP * ES_PANEL_TOKENS);
+    return (int32_t)(groups < most ? groups : most > 1 ? most : 1);
+}
+
+/* Group after group: a worker's share is as few of them as possible. */
+static void run_grouped(es_cpu *cpu, const es_op_matmul *op, const es_op_swiglu *gated, int64_t blocks, int32_t groups, int worker)
+{
+    es_take take = es_pool_take(cpu->pool, blocks * groups, PIECES, worker);
+    for (es_range piece; es_take_next(&take, &piece);)
+        while (piece.begin < piece.end) {
+            const int64_t group = piece.begin / blocks, end = (group + 1) * blocks < piece.end ? (group + 1) * blocks : piece.end;
+            run_group(cpu, op, gated, (es_range){piece.begin - group * blocks, end - group * blocks}, (int32_t)group, groups, worker);
+            piece.begin = end;
+        }
 }
 
 bool es_cpu_matmul_gates(const es_op_matmul *op, const es_op_swiglu *gated)
@@ -390,11 +416,18 @@ void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *nor
     prepare_input(cpu, op, norm, tokens, worker); /* before anyone may leave: workers meet in it */
     int64_t blocks = 0;
     for (int32_t p = 0; p < (gated ? 1 : op->parts); p++) blocks += blocks_of(&op->part[p]);
+    const int32_t groups = groups_of(cpu, op, tokens);
+    if (groups > 1) {
+        run_grouped(cpu, op, gated, blocks, groups, worker);
+        return;
+    }
     const bool sliced = tokens >= 2 * SLICES * ES_PANEL_TOKENS;
     es_take take = sliced ? es_pool_take_whole(cpu->pool, blocks, SLICES, worker) : es_pool_take(cpu->pool, blocks, PIECES, worker);
     for (es_range piece; es_take_next(&take, &piece);) {
         if (!sliced) run_blocks(cpu, op, gated, piece, 0, worker);
         else if (piece.end - piece.begin == SLICES) run_blocks(cpu, op, gated, (es_range){piece.begin / SLICES, piece.end / SLICES}, 0, worker);
-        else run_slice(cpu, op, gated, piece.begin / SLICES, (int32_t)(piece.begin % SLICES), worker);
+        else
+            run_group(cpu, op, gated, (es_range){piece.begin / SLICES, piece.begin / SLICES + 1}, (int32_t)(piece.begin % SLICES),
+                      SLICES, worker);
     }
 }

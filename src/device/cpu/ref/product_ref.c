@@ -255,5 +255,6 @@ void es_products_reference(es_products *products)
                    [ES_Q4_K] = rows_q4_k,
                    [ES_Q5_K] = rows_q5_k,
                    [ES_Q6_K] = rows_q6_k},
+        .staying = 1 << 14, /* so that groups are compared with none */
     };
 }

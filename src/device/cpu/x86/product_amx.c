@@ -256,4 +256,5 @@ void es_products_amx(es_products *products)
     products->bf16 = bf16_product;
     products->int8 = int8_product;
     products->step = ES_PANEL_TOKENS;
+    products->staying = 1 << 20; /* half of a second-level cache: from the third a tile product takes 40 ns instead of 13 */
 }

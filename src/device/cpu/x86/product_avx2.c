@@ -283,6 +283,7 @@ static void unpack_q6_k(const void *data, size_t row_bytes, int32_t count, int64
 
 void es_products_avx2(es_products *products)
 {
+    products->staying = 0;
     products->encode_bf16 = encode_bf16;
     products->encode_int8 = encode_int8;
     products->bf16 = es_several_tokens_bf16_avx2;

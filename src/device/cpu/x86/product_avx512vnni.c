@@ -457,6 +457,7 @@ UNPACK_32(q5_1, ES_Q5_1, es_block_q5_1, 2)
 
 void es_products_avx512(es_products *products)
 {
+    products->staying = 0;
     products->encode_bf16 = encode_bf16;
     products->encode_int8 = encode_int8;
     products->bf16 = bf16_product;
