@@ -115,6 +115,7 @@ void es_several_tokens_bf16(const es_bf16_rows *rows, const es_panel *panel, int
 
 /** The same with AVX2 alone, for es_products_avx2(): one token as well, and blocks of fewer rows. */
 void es_one_token_avx2(es_products *products);
+void es_few_tokens_avx2(es_products *products);
 void es_one_token_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, float *out);
 void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel, int32_t panels, float *out);
 void es_several_tokens_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel, int32_t panels, float *out);

@@ -6,55 +6,12 @@
  * integers that lie around zero are moved up until none is below it, and what that adds comes off again, all exact. */
 #include <stdbool.h>
 
-#include "device/cpu/blocks.h"
-#include "device/cpu/product.h"
-#include "device/cpu/x86/fetch.h"
-#include "device/cpu/x86/turn_avx2.h"
-
-#define UNROLL _Pragma("GCC unroll 16")
-
-enum { EIGHT = 8 };
-
-/* Eight rows of a matrix, and where the rows begin that are fetched meanwhile: the next eight. */
-typedef struct eight {
-    const uint8_t *rows, *ahead;
-    int64_t row_bytes;
-    const es_panel *panel;
-} eight;
-
-INLINE eight eight_rows(const void *rows, size_t row_bytes, int h, const es_panel *panel)
-{
-    const uint8_t *first = (const uint8_t *)rows + (size_t)(EIGHT * h) * row_bytes;
-    return (eight){first, first + EIGHT * row_bytes, (int64_t)row_bytes, panel};
-}
-
-/* Fetch as much of the rows that come later as bytes [from, to) of a row are of these eight. */
-INLINE void fetch_later(const eight *s, size_t from, size_t to)
-{
-    es_fetch(s->ahead, EIGHT * from, EIGHT * to);
-}
-
-/* words[j] = bytes [at + 4j, at + 4j + 4) of the eight rows. */
-INLINE void four_words(const eight *s, size_t at, __m256i words[4])
-{
-    es_turn_eight(s->rows + at, s->row_bytes, words, 1);
-}
+#include "device/cpu/x86/eight_rows_avx2.h"
 
 /* Inputs 4j to 4j + 3 of block b, in every lane. */
 INLINE __m256i inputs(const eight *s, int64_t b, int j)
 {
     return es_four_inputs((const int8_t *)s->panel->data + b * ES_PRODUCT_BLOCK + 4 * j);
-}
-
-/* Pairs of 16 bits added up to words. */
-INLINE __m256i widen(__m256i pairs)
-{
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-
-INLINE __m256 add_sum(__m256 acc, __m256 scale, float x_scale, __m256 sum)
-{
-    return _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(x_scale)), sum, acc);
 }
 
 /* Takes zero · Σx off the block's sum. */
@@ -95,28 +52,6 @@ INLINE __m256 eight_q8_0(const eight *s, int64_t columns)
     return acc;
 }
 
-INLINE __m256i low_nibbles(__m256i w)
-{
-    return _mm256_and_si256(w, _mm256_set1_epi8(15));
-}
-
-INLINE __m256i high_nibbles(__m256i w)
-{
-    return low_nibbles(_mm256_srli_epi16(w, 4));
-}
-
-/* Bits 4j to 4j + 3 of eight words as 16 or nothing, each in a byte. */
-INLINE __m256i fifth_bits(__m256i words, const int j)
-{
-    const int place = j / 2, upper = j % 2 * 4;
-    const __m256i spread =
-        _mm256_add_epi8(_mm256_set1_epi8((char)place),
-                        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404, 0x08080808, 0x0C0C0C0C));
-    const __m256i bit = _mm256_set1_epi32(upper ? (int)0x80402010 : 0x08040201);
-    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(words, spread), bit), bit);
-    return _mm256_and_si256(set, _mm256_set1_epi8(16));
-}
-
 /* Blocks of 32 in four or five bits: a half for the scale, with `offsets` another one, with `fifth` a word of bits, then
  * nibbles. */
 INLINE __m256 eight_nibbles(const eight *s, int64_t columns, const bool offsets, const bool fifth)
@@ -127,13 +62,8 @@ INLINE __m256 eight_nibbles(const eight *s, int64_t columns, const bool offsets,
         const size_t at = (size_t)b * bytes;
         const float x_scale = s->panel->scale[b];
         fetch_later(s, at, at + bytes);
-        __m256i packed[4], w[8];
-        four_words(s, at + nibbles, packed);
-        UNROLL for (int j = 0; j < 4; j++) w[j] = low_nibbles(packed[j]), w[4 + j] = high_nibbles(packed[j]);
-        if (fifth) {
-            const __m256i bits = es_first_word(s->rows + at + high, s->row_bytes);
-            UNROLL for (int j = 0; j < 8; j++) w[j] = _mm256_or_si256(w[j], fifth_bits(bits, j));
-        }
+        __m256i w[8];
+        words_of_nibbles(s, at + nibbles, at + high, fifth, w);
         const __m256i factors = es_first_word(s->rows + at, s->row_bytes);
         __m256i sum = dots(s, b, w, fifth ? 4 : 8);
         if (!offsets) sum = less_zero(s, b, fifth ? 16 : 8, sum);
@@ -167,7 +97,6 @@ INLINE __m256 eight_q5_1(const eight *s, int64_t columns)
 INLINE __m256 eight_k(const eight *s, int64_t columns, const bool fifth, const size_t bytes)
 {
     const es_panel *panel = s->panel;
-    const __m256i bit = _mm256_set1_epi8(16);
     __m256 acc = _mm256_setzero_ps();
     for (int64_t i = 0; i < columns / 256; i++) {
         const size_t at = (size_t)i * bytes;
@@ -178,19 +107,9 @@ INLINE __m256 eight_k(const eight *s, int64_t columns, const bool fifth, const s
         UNROLL for (int j = 0; j < 4; j++)
         {
             const int64_t b = i * 8 + 2 * j;
-            __m256i packed[8], w[2][8];
+            __m256i w[2][8];
             fetch_later(s, at + (size_t)j * bytes / 4, at + (size_t)(j + 1) * bytes / 4);
-            four_words(s, at + (fifth ? 48 : 16) + (size_t)(32 * j), packed);
-            four_words(s, at + (fifth ? 64 : 32) + (size_t)(32 * j), packed + 4);
-            UNROLL for (int q = 0; q < 8; q++)
-            {
-                w[0][q] = low_nibbles(packed[q]), w[1][q] = high_nibbles(packed[q]);
-                if (!fifth) continue;
-                const __m256i up = j < 2 ? _mm256_slli_epi16(high[q], 4 - 2 * j) : _mm256_srli_epi16(high[q], 2 * j - 4);
-                const __m256i next = j < 2 ? _mm256_slli_epi16(high[q], 3 - 2 * j) : _mm256_srli_epi16(high[q], 2 * j - 3);
-                w[0][q] = _mm256_or_si256(w[0][q], _mm256_and_si256(up, bit));
-                w[1][q] = _mm256_or_si256(w[1][q], _mm256_and_si256(next, bit));
-            }
+            words_of_k(s, at, j, high, fifth, w);
             UNROLL for (int g = 0; g < 2; g++)
             {
                 const __m256 sum = _mm256_cvtepi32_ps(dots(s, b + g, w[g], fifth ? 4 : 8));
@@ -226,8 +145,7 @@ INLINE __m256i thirty_two_inputs(const eight *s, int64_t b)
 INLINE __m256 add_q6_part(__m256 acc, const eight *s, const __m256i low[8], const __m256i high[8], const int part, __m256 d,
                           __m256i scales, int64_t b)
 {
-    const int low_shift = part / 2 * 4, high_shift = part * 2;
-    const __m256i zero = thirty_two_inputs(s, b), mask = _mm256_set1_epi8(48);
+    const __m256i zero = thirty_two_inputs(s, b);
     UNROLL for (int half = 0; half < 2; half++)
     {
         __m256i sum = half ? _mm256_permute4x64_epi64(zero, 0xFF) : _mm256_permute4x64_epi64(zero, 0x00);
@@ -235,10 +153,8 @@ INLINE __m256 add_q6_part(__m256 acc, const eight *s, const __m256i low[8], cons
         sum = _mm256_sub_epi32(_mm256_setzero_si256(), sum);
         UNROLL for (int q = 4 * half; q < 4 * half + 4; q++)
         {
-            const __m256i moved = high_shift <= 4 ? _mm256_slli_epi16(high[q], 4 - high_shift) : _mm256_srli_epi16(high[q], 2);
-            const __m256i w =
-                _mm256_or_si256(low_nibbles(_mm256_srli_epi16(low[q], low_shift)), _mm256_and_si256(moved, mask));
-            const __m256i products = _mm256_maddubs_epi16(w, inputs(s, b, q)); /* at most 16,002: two fit */
+            /* at most 16,002: two fit */
+            const __m256i products = _mm256_maddubs_epi16(word_of_q6(low[q], high[q], part), inputs(s, b, q));
             if (q % 2 == 0)
                 pairs = products;
             else

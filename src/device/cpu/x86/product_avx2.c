@@ -297,4 +297,5 @@ void es_products_avx2(es_products *products)
     products->unpack[ES_Q5_K] = unpack_q5_k;
     products->unpack[ES_Q6_K] = unpack_q6_k;
     es_one_token_avx2(products);
+    es_few_tokens_avx2(products);
 }

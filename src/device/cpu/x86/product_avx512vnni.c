@@ -471,5 +471,7 @@ void es_products_avx512(es_products *products)
     products->unpack[ES_Q5_K] = unpack_q5_k;
     products->unpack[ES_Q6_K] = unpack_q6_k;
     es_one_token_avx512(products);
+    memset(products->few, 0, sizeof products->few); /* of types that have none here, those of AVX2 were never measured beside these */
+    memset(products->most_few, 0, sizeof products->most_few);
     es_few_tokens_avx512(products);
 }
