@@ -119,21 +119,16 @@ static const void *peek_buffer(es_device *device, const es_buffer *buffer, size_
     return check_range(buffer, offset, bytes) == ES_OK ? buffer->data + offset : NULL;
 }
 
-static bool same_place(es_slice a, es_slice b)
-{
-    return a.buffer == b.buffer && a.offset == b.offset;
-}
-
 static bool norm_joins(const es_op_rmsnorm *norm, const es_op *next)
 {
     const es_op_matmul *product = &next->as.matmul;
-    return next->kind == ES_OP_MATMUL && same_place(norm->out, product->x) && product->x_stride == norm->width &&
+    return next->kind == ES_OP_MATMUL && es_cpu_same_place(norm->out, product->x) && product->x_stride == norm->width &&
            norm->outputs_only == product->outputs_only;
 }
 
 static bool scan_joins(const es_cpu *cpu, const es_op_delta_scan *scan, const es_op *next)
 {
-    return next->kind == ES_OP_DELTA_FINISH && same_place(scan->out, next->as.delta_finish.x) &&
+    return next->kind == ES_OP_DELTA_FINISH && es_cpu_same_place(scan->out, next->as.delta_finish.x) &&
            es_cpu_delta_joins(cpu, &scan->shape);
 }
 

@@ -172,6 +172,11 @@ void es_cpu_norm_row(es_cpu *cpu, const es_op_rmsnorm *op, int64_t t, float *out
  *  after, of which es_cpu_matmul_gates() says that it can follow sixteen rows' sums at once: gate and up are not written then. */
 void es_cpu_matmul(es_cpu *cpu, const es_op_matmul *op, const es_op_rmsnorm *norm, const es_op_swiglu *gated, int worker);
 bool es_cpu_matmul_gates(const es_op_matmul *op, const es_op_swiglu *gated);
+/** Whether one operation writes where another one reads. */
+static inline bool es_cpu_same_place(es_slice a, es_slice b)
+{
+    return a.buffer == b.buffer && a.offset == b.offset;
+}
 void es_cpu_swiglu(es_cpu *cpu, const es_op_swiglu *op, int worker);
 void es_cpu_attn_prepare(es_cpu *cpu, const es_op_attn_prepare *op, int worker);
 void es_cpu_attn(es_cpu *cpu, const es_op_attn *op, int worker);

@@ -399,11 +399,11 @@ static void run_grouped(es_cpu *cpu, const es_op_matmul *op, const es_op_swiglu 
 bool es_cpu_matmul_gates(const es_op_matmul *op, const es_op_swiglu *gated)
 {
     if (op->parts != 2 || gated->per_row != 1 || op->outputs_only) return false;
-    const es_slice *read[2] = {&gated->gate, &gated->up};
+    const es_slice read[2] = {gated->gate, gated->up};
     for (int p = 0; p < 2; p++) {
         const es_matmul_part *part = &op->part[p];
         if (part->accumulate || part->bias.buffer || part->weight.rows != gated->width || part->out_stride != gated->stride ||
-            part->out.buffer != read[p]->buffer || part->out.offset != read[p]->offset)
+            !es_cpu_same_place(part->out, read[p]))
             return false;
     }
     return true;

@@ -75,12 +75,7 @@ INLINE void few_q8_0(const eight *s, int64_t columns, __m256 *acc)
         __m256i w[8], size[8], below[8], pairs = _mm256_setzero_si256();
         four_words(s, at + 2, w);
         four_words(s, at + 18, w + 4);
-        UNROLL for (int j = 0; j < 8; j++)
-        {
-            size[j] = _mm256_abs_epi8(w[j]);
-            below[j] = _mm256_cmpgt_epi8(_mm256_setzero_si256(), w[j]);
-            pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_and_si256(size[j], below[j]), _mm256_set1_epi8(1)));
-        }
+        UNROLL for (int j = 0; j < 8; j++) pairs = _mm256_add_epi16(pairs, es_part_signs(w[j], &size[j], &below[j]));
         part p = part_of(s, b, size);
         p.below = below;
         p.behind = widen(pairs);

@@ -138,15 +138,13 @@ static void (*panel_of(es_dtype type))(const int8_group *)
 }
 
 /* Turned weights (in `below`) become what int8_group says, a block of them. */
-static void part_signs(int halves, __m256i *size, __m256i *below, __m256i *behind)
+static void part_block(int halves, __m256i *size, __m256i *below, __m256i *behind)
 {
     const __m256i zero = _mm256_setzero_si256(), ones = _mm256_set1_epi16(1);
     for (int half = 0; half < halves; half++, behind += 2) {
         behind[0] = behind[1] = zero;
         for (int j = 0; j < 16 / halves; j++, size++, below++) {
-            *size = _mm256_abs_epi8(*below);
-            *below = _mm256_cmpgt_epi8(zero, *below);
-            const __m256i pairs = _mm256_maddubs_epi16(_mm256_and_si256(*size, *below), _mm256_set1_epi8(1));
+            const __m256i pairs = es_part_signs(*below, size, below);
             behind[j % 2] = _mm256_add_epi32(behind[j % 2], _mm256_madd_epi16(pairs, ones));
         }
     }
@@ -161,7 +159,7 @@ void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel
         for (int64_t b = from; b < to; b++) {
             __m256i *w = below + (b - from) * 16, *s = size + (b - from) * 16;
             es_turn_sixteen((const uint8_t *)rows->q + b * rows->block_stride, rows->row_stride, 8, rows->offset ? s : w);
-            if (!rows->offset) part_signs(rows->halves, s, w, behind + (b - from) * 2 * rows->halves);
+            if (!rows->offset) part_block(rows->halves, s, w, behind + (b - from) * 2 * rows->halves);
             if (rows->next) es_fetch_share(rows, b);
         }
         for (int32_t p = 0; p < panels; p++) {

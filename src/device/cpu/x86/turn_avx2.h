@@ -87,6 +87,15 @@ INLINE __m256i es_four_inputs(const int8_t *x)
     return _mm256_set1_epi32(word);
 }
 
+/* Bytes parted into *size, their magnitudes, and *below, all bits of those below zero. Returns the magnitudes of these, added up in
+ * pairs of 16 bits: at most 256. */
+INLINE __m256i es_part_signs(__m256i w, __m256i *size, __m256i *below)
+{
+    *size = _mm256_abs_epi8(w);
+    *below = _mm256_cmpgt_epi8(_mm256_setzero_si256(), w);
+    return _mm256_maddubs_epi16(_mm256_and_si256(*size, *below), _mm256_set1_epi8(1));
+}
+
 /* Adds up in the order it is written in: left to itself, the compiler keeps all products of a sum for a balanced tree, and has no
  * registers for them. */
 INLINE __m256i es_in_order(__m256i x)
