@@ -16,6 +16,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define GROUP 32 /* inputs of one tile step */
 #define REGISTERS (ES_ATTN_BLOCK / VR_LANES) /* to a line of sixteen pairs */
+/* What waits while a group fills the registers with its own sums: else the compiler may put some of those into memory. */
+#define LEAVE_IN_MEMORY(array) __asm__("" : "+m"(array))
 
 /* Channels [first, first + n) of R rows and B registers of keys: c ← c + (e + o). `fetch`: where the values of the same places lie,
  * or NULL. A line of sixteen keys may be two registers; it is fetched with the first. */
@@ -26,14 +28,19 @@ INLINE void score_group(const float *const *q, const uint16_t *const *k, const u
     for (int r = 0; r < R; r++)
         for (int b = 0; b < B; b++) e[r][b] = o[r][b] = vr_set(0.0f);
     for (int32_t d = first; d < first + n; d += 2) {
-        vr ke[ATTN_BF16_WIDE], ko[ATTN_BF16_WIDE];
+        vr k_half[ATTN_BF16_WIDE];
         for (int b = 0; b < B; b++) {
-            vr_load_pairs(k[b] + d * ES_ATTN_BLOCK, &ke[b], &ko[b]);
+            k_half[b] = vr_load_even(k[b] + d * ES_ATTN_BLOCK);
             if (fetch && b % REGISTERS == 0) _mm_prefetch(fetch[b] + d * ES_ATTN_BLOCK, _MM_HINT_T1);
         }
         for (int r = 0; r < R; r++) {
-            const vr qe = vr_set(q[r][d]), qo = vr_set(q[r][d + 1]);
-            for (int b = 0; b < B; b++) e[r][b] = vr_fma(qe, ke[b], e[r][b]), o[r][b] = vr_fma(qo, ko[b], o[r][b]);
+            const vr q_half = vr_set(q[r][d]);
+            for (int b = 0; b < B; b++) e[r][b] = vr_fma(q_half, k_half[b], e[r][b]);
+        }
+        for (int b = 0; b < B; b++) k_half[b] = vr_load_odd(k[b] + d * ES_ATTN_BLOCK);
+        for (int r = 0; r < R; r++) {
+            const vr q_half = vr_set(q[r][d + 1]);
+            for (int b = 0; b < B; b++) o[r][b] = vr_fma(q_half, k_half[b], o[r][b]);
         }
     }
     for (int r = 0; r < R; r++)
@@ -57,6 +64,7 @@ INLINE void scores(const es_attn_tile *tile, int32_t row, int32_t key, const int
         for (int b = 0; b < B; b++) c[r][b] = vr_set(0.0f);
     int32_t first = 0;
     for (; first + GROUP <= tile->head_dim; first += GROUP) {
+        LEAVE_IN_MEMORY(c);
         if (fetching) score_group(q, k, v, first, GROUP, R, B, c);
         else score_group(q, k, NULL, first, GROUP, R, B, c);
     }
@@ -97,14 +105,19 @@ INLINE void value_pairs(const float *const *p, const uint16_t *v, const uint16_t
                         const int C, vr e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], vr o[ATTN_BF16_ROWS][ATTN_BF16_WIDE])
 {
     for (int j = 0; j < pairs; j++, v += stride) {
-        vr ve[ATTN_BF16_WIDE], vo[ATTN_BF16_WIDE];
+        vr v_half[ATTN_BF16_WIDE];
         for (int c = 0; c < C; c++) {
             if (next && c % REGISTERS == 0) _mm_prefetch(next + (c / REGISTERS * ES_ATTN_BLOCK / 2 + j) * 2 * ES_ATTN_BLOCK, _MM_HINT_T1);
-            vr_load_pairs(v + c * 2 * VR_LANES, &ve[c], &vo[c]);
+            v_half[c] = vr_load_even(v + c * 2 * VR_LANES);
         }
         for (int r = 0; r < R; r++) {
-            const vr pe = vr_set(p[r][2 * j]), po = vr_set(p[r][2 * j + 1]);
-            for (int c = 0; c < C; c++) e[r][c] = vr_fma(pe, ve[c], e[r][c]), o[r][c] = vr_fma(po, vo[c], o[r][c]);
+            const vr p_half = vr_set(p[r][2 * j]);
+            for (int c = 0; c < C; c++) e[r][c] = vr_fma(p_half, v_half[c], e[r][c]);
+        }
+        for (int c = 0; c < C; c++) v_half[c] = vr_load_odd(v + c * 2 * VR_LANES);
+        for (int r = 0; r < R; r++) {
+            const vr p_half = vr_set(p[r][2 * j + 1]);
+            for (int c = 0; c < C; c++) o[r][c] = vr_fma(p_half, v_half[c], o[r][c]);
         }
     }
 }
@@ -125,8 +138,7 @@ INLINE void value_block(const es_attn_tile *tile, int32_t row, int32_t channel, 
     const int32_t pairs = (keys - j) / 2;
     value_pairs(p, v, NULL, stride, pairs, R, C, e, o);
     for (int c = 0; c < C && (keys - j) % 2; c++) {
-        vr ve, unwritten;
-        vr_load_pairs(v + pairs * stride + c * 2 * VR_LANES, &ve, &unwritten);
+        const vr ve = vr_load_even(v + pairs * stride + c * 2 * VR_LANES);
         for (int r = 0; r < R; r++) e[r][c] = vr_fma(vr_set(p[r][2 * pairs]), ve, e[r][c]);
     }
 }
@@ -143,6 +155,7 @@ INLINE void values(const es_attn_tile *tile, int32_t row, const float *correctio
             sum[r][c] = vr_mul(vr_load(tile->o + (int64_t)(row + r) * dim + channel + c * VR_LANES), vr_set(correction[r]));
     for (int32_t first = 0; first < keys; first += GROUP) {
         vr e[ATTN_BF16_ROWS][ATTN_BF16_WIDE], o[ATTN_BF16_ROWS][ATTN_BF16_WIDE];
+        LEAVE_IN_MEMORY(sum);
         for (int r = 0; r < R; r++)
             for (int c = 0; c < C; c++) e[r][c] = o[r][c] = vr_set(0.0f);
         for (int32_t j = first; j < first + GROUP && j < keys; j += ES_ATTN_BLOCK) value_block(tile, row, channel, j, keys, R, C, e, o);
@@ -177,14 +190,14 @@ static void attn_tile_bf16(const es_attn_tile *tile)
     for (int32_t row = 0; row < tile->rows;) {
         int32_t together = 0;
         while (together < ATTN_BF16_ROWS && row + together < tile->rows && tile->valid[row + together] > 0) together++;
-        if (together == ATTN_BF16_ROWS)
-            rows_together(tile, row, ATTN_BF16_ROWS);
-        else if (together >= 4)
-            rows_together(tile, row, together = 4);
-        else if (together >= 2)
-            rows_together(tile, row, together = 2);
-        else if (together == 1)
-            rows_together(tile, row, 1);
+        together = ATTN_BF16_TAKEN(together);
+        switch (together) {
+        case 0: break;
+        case 1: rows_together(tile, row, 1); break;
+        case 2: rows_together(tile, row, 2); break;
+        case 4: rows_together(tile, row, 4); break;
+        default: rows_together(tile, row, ATTN_BF16_USUAL); break;
+        }
         row += together > 0 ? together : 1;
     }
 }

@@ -20,9 +20,11 @@ typedef struct v16 {
 /* One register, where sixteen lanes at once would be more sums than fit. */
 typedef __m256 vr;
 #define VR_LANES 8
-#define ATTN_BF16_ROWS 4
+#define ATTN_BF16_ROWS 6  /* are looked at, and some of them taken together: */
+#define ATTN_BF16_USUAL 3 /* times two registers: as many sums as leave a place for what they take in, which is loaded least often */
+#define ATTN_BF16_TAKEN(rows) ((rows) > 4 || (rows) == 3 ? ATTN_BF16_USUAL : (rows))
 #define ATTN_BF16_WIDE 4 /* registers of keys, or of channels, at most */
-#define ATTN_BF16_WIDE_FOR(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
+#define ATTN_BF16_WIDE_FOR(rows) ((rows) == 1 ? 4 : (rows) < 4 ? 2 : 1)
 
 static inline v16 v_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 static inline void v_store(float *p, v16 x) { _mm256_storeu_ps(p, x.a), _mm256_storeu_ps(p + 8, x.b); }
@@ -112,13 +114,9 @@ static inline __m256 v_odd_half(__m256i line)
 {
     return _mm256_castsi256_ps(_mm256_and_si256(line, _mm256_set1_epi32((int)0xFFFF0000)));
 }
-/* Eight pairs of bfloat16: the first and the second of each. */
-static inline void vr_load_pairs(const uint16_t *p, vr *even, vr *odd)
-{
-    const __m256i pairs = _mm256_loadu_si256((const __m256i *)p);
-    *even = v_even_half(pairs);
-    *odd = v_odd_half(pairs);
-}
+/* Eight pairs of bfloat16: the first of each, or the second. */
+static inline vr vr_load_even(const uint16_t *p) { return v_even_half(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vr vr_load_odd(const uint16_t *p) { return v_odd_half(_mm256_loadu_si256((const __m256i *)p)); }
 
 /* Sixteen binary16 to float32, exactly; and to them, ties to even. Subnormals of binary16 are kept either way. */
 static inline v16 v_load_half(const uint16_t *p)

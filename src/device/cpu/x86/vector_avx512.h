@@ -15,6 +15,8 @@ typedef __m512 v16;
 #define ATTN_BLOCK_ROWS 6 /* or fewer */
 #define ATTN_WIDE_FOR(rows) 4 /* blocks of keys, or vectors of channels */
 #define ATTN_BF16_ROWS 6 /* or 4, as many query heads as often share a KV head, or fewer */
+#define ATTN_BF16_USUAL ATTN_BF16_ROWS
+#define ATTN_BF16_TAKEN(rows) ((rows) == 6 ? 6 : (rows) >= 4 ? 4 : (rows) >= 2 ? 2 : (rows))
 #define ATTN_BF16_WIDE 2 /* registers of keys, or of channels */
 #define ATTN_BF16_WIDE_FOR(rows) 2
 
@@ -27,7 +29,8 @@ typedef v16 vr;
 #define vr_add v_add
 #define vr_mul v_mul
 #define vr_fma v_fma
-#define vr_load_pairs v_load_pairs
+#define vr_load_even v_load_even
+#define vr_load_odd v_load_odd
 
 static inline v16 v_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
@@ -86,12 +89,14 @@ static inline v16 v_clamp_exp(v16 value, v16 x, float low, float high)
     return _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(x, v_set(high), _CMP_GT_OQ), v_set(__builtin_inff()));
 }
 
-/* Sixteen pairs of bfloat16: the first and the second of each. */
-static inline __attribute__((always_inline)) void v_load_pairs(const uint16_t *p, v16 *even, v16 *odd)
+/* Sixteen pairs of bfloat16: the first of each, or the second. */
+static inline __attribute__((always_inline)) v16 v_load_even(const uint16_t *p)
 {
-    const __m512i line = _mm512_loadu_si512(p);
-    *even = _mm512_castsi512_ps(_mm512_slli_epi32(line, 16));
-    *odd = _mm512_castsi512_ps(_mm512_and_si512(line, _mm512_set1_epi32((int)0xFFFF0000)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+static inline __attribute__((always_inline)) v16 v_load_odd(const uint16_t *p)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xFFFF0000)));
 }
 
 /* Sixteen binary16 to float32, exactly; and to them, ties to even. Subnormals of binary16 are kept either way. */
