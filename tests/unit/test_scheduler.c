@@ -158,6 +158,39 @@ static void a_short_prompt_does_not_wait_behind_a_long_one(void **state)
     assert_true(behind.now - start <= alone.now + 3 * behind.scheduler.budget);
 }
 
+/* A machine that needs several steps for 100 tokens: how much later their first one comes behind a long prompt, in budgets, when they
+ * arrive in the middle of a step. */
+static double later_behind(int64_t depth)
+{
+    world w[2];
+    for (int i = 0; i < 2; i++) {
+        w[i] = make_world(9);
+        w[i].truth = w[i].scheduler.cost = (es_cost_model){0.026, 0.0046, 3.7e-7, 0};
+        w[i].scheduler.budget = 0.077;
+        w[i].scheduler.proven_chunk = 64;
+    }
+    arrive_with_stops(&w[0], 100, 5);
+    while (w[0].count && !w[0].job[0].decoding) step(&w[0]);
+    arrive(&w[1], 100000, 5);
+    while (w[1].job[0].computed < depth) step(&w[1]);
+    const double running = step(&w[1]), start = w[1].now - running / 2;
+    arrive_with_stops(&w[1], 100, 5);
+    while (!w[1].job[1].decoding) step(&w[1]);
+    return (w[1].now - start - w[0].now) / w[1].scheduler.budget;
+}
+
+static void nor_where_it_takes_several_steps(void **state)
+{
+    (void)state;
+    double most = 0;
+    for (int64_t depth = 1000; depth <= 32000; depth += 1000) {
+        const double later = later_behind(depth);
+        if (later > most) most = later;
+    }
+    print_message("first token at most %.1f budgets later than alone\n", most);
+    assert_true(most < 3);
+}
+
 static void nobody_starves(void **state)
 {
     (void)state;
@@ -203,8 +236,8 @@ static void the_oldest_has_its_share_of_rows_too(void **state)
                          {.until = 400, .left = 400},
                          {.until = 400, .left = 400}};
         assert_int_equal(es_scheduler_plan(&s, jobs, 3), 256);
-        assert_int_equal(jobs[0].rows, 64);
-        assert_int_equal(jobs[1].rows, 192);
+        assert_int_equal(jobs[0].rows, 32);
+        assert_int_equal(jobs[1].rows, 224);
         jobs[0] = (es_job){.until = 910, .computed = 900, .left = 10, .work = 900}; /* it wants no more than ten */
         assert_int_equal(es_scheduler_plan(&s, jobs, 3), 256);
         assert_int_equal(jobs[0].rows, 10);
@@ -284,6 +317,7 @@ int main(void)
         cmocka_unit_test(steps_keep_their_budget),
         cmocka_unit_test(chunks_shrink_as_the_context_grows),
         cmocka_unit_test(a_short_prompt_does_not_wait_behind_a_long_one),
+        cmocka_unit_test(nor_where_it_takes_several_steps),
         cmocka_unit_test(nobody_starves),
         cmocka_unit_test(every_decode_gets_its_token),
         cmocka_unit_test(the_oldest_has_its_share_of_rows_too),
