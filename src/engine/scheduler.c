@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #define LEAST_CHUNK 16    /* prompt rows that a step may always try to have */
-#define OLDEST_SHARE 0.125 /* of the time and the rows left for prompts: with a quarter, 100 tokens that take several steps would take a third longer */
+#define OLDEST_SHARE 0.125 /* of the time and the rows left for prompts */
 #define FAR_MORE 4        /* times the work of another, done and to be done */
 #define LEARNING_RATE 0.3
 #define OVER (1.0 / 24)   /* of the budget, for rows that fill a step up */
@@ -69,8 +69,9 @@ static es_job *least_served(es_job *jobs, int32_t count, int64_t above, int32_t 
 }
 
 /* Shares what is left among prompts, those first that have had least, but for an eighth, of the time and of the rows, that waits
- * for the oldest as far as it can use it. A prompt that gets all that is due goes on, or begins its
- * answer, when the step ends: so that this is soon, nobody with far more to do in all fills the step up. */
+ * for the oldest as far as it can use it: a larger part would make whoever comes behind it that much slower. A prompt that gets all
+ * that is due goes on, or begins its answer, when the step ends: so that this is soon, nobody with far more to do in all fills the
+ * step up. */
 static void share_out(const es_scheduler *s, es_job *jobs, int32_t count, es_job *oldest, purse *left)
 {
     const double wanted = time_of(&s->cost, oldest, due(oldest)), share = left->time * OLDEST_SHARE;

@@ -21,7 +21,7 @@ typedef struct v16 {
 typedef __m256 vr;
 #define VR_LANES 8
 #define ATTN_BF16_ROWS 6  /* are looked at, and some of them taken together: */
-#define ATTN_BF16_USUAL 3 /* times two registers: as many sums as leave a place for what they take in, which is loaded least often */
+#define ATTN_BF16_USUAL 3 /* times two registers: their sums leave just the room for what they take in */
 #define ATTN_BF16_TAKEN(rows) ((rows) > 4 || (rows) == 3 ? ATTN_BF16_USUAL : (rows))
 #define ATTN_BF16_WIDE 4 /* registers of keys, or of channels, at most */
 #define ATTN_BF16_WIDE_FOR(rows) ((rows) == 1 ? 4 : (rows) < 4 ? 2 : 1)
