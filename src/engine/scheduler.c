@@ -4,11 +4,11 @@
 #include <math.h>
 #include <stddef.h>
 
-#define LEAST_CHUNK 16    /* prompt rows that a step may always try to have */
+#define LEAST_CHUNK 16     /* prompt rows that a step may always try to have */
 #define OLDEST_SHARE 0.125 /* of the time and the rows left for prompts */
-#define FAR_MORE 4        /* times the work of another, done and to be done */
+#define FAR_MORE 4         /* times the work of another, done and to be done */
 #define LEARNING_RATE 0.3
-#define OVER (1.0 / 24)   /* of the budget, for rows that fill a step up */
+#define OVER (1.0 / 24)    /* of the budget, for rows that fill a step up */
 #define MEDIAN_STEP 1.03   /* by how much a step moves the median: a doubling takes 24 */
 #define DECODES 3          /* in a budget */
 #define MOST_OF_START 1.5
