@@ -21,8 +21,10 @@
 /* Accumulators are registers only where the loops over them are unrolled. */
 #define UNROLL _Pragma("GCC unroll 16")
 
-enum { INT8_CHUNK = 16, BF16_CHUNK = 4 }; /* blocks of 32 inputs whose weights are turned at once: 16 KiB, 8 KiB */
+enum { INT8_CHUNK = 16, BF16_CHUNK = 3 }; /* blocks of 32 inputs whose weights are turned at once: 16 KiB, 6 KiB */
 enum { GROUP = 4, BF16_GROUP = 3 };       /* tokens whose accumulators are in registers together */
+/* Their inputs are widened at once: 18 KiB, and no group of three is short. */
+enum { BF16_PANELS = 3, BF16_TOKENS = BF16_PANELS * ES_PANEL_TOKENS };
 
 /* Blocks [from, to) of the weights, turned: their magnitudes and, where they have signs, all bits of those below zero, and
  * the magnitudes of these summed up, for each row of each half of a block. */
@@ -172,7 +174,7 @@ void es_several_tokens_int8_avx2(const es_int8_rows *rows, const es_panel *panel
 
 /* --- bfloat16 --- */
 
-/* Tokens whose inputs stand in `x`; w and x are [block][16 pairs][even, odd][16 rows or tokens]. */
+/* Tokens whose inputs stand in `x`; w is [block][16 pairs][even, odd][16 rows], x the same with BF16_TOKENS. */
 INLINE void multiply_bf16(const float *w, const float *x, int64_t blocks, bool first, const int count, float *out)
 {
     __m256 c[BF16_GROUP][2];
@@ -180,12 +182,12 @@ INLINE void multiply_bf16(const float *w, const float *x, int64_t blocks, bool f
     for (int64_t b = 0; b < blocks; b++) {
         __m256 sum[2][BF16_GROUP][2];
         UNROLL for (int i = 0; i < 4 * count; i++) sum[i % 2][i / 4][i / 2 % 2] = _mm256_setzero_ps();
-        for (int k = 0; k < 16; k++, w += 32, x += 2 * ES_PANEL_TOKENS) UNROLL for (int odd = 0; odd < 2; odd++)
+        for (int k = 0; k < 16; k++, w += 32, x += 2 * BF16_TOKENS) UNROLL for (int odd = 0; odd < 2; odd++)
             {
                 const __m256 low = _mm256_load_ps(w + 16 * odd), high = _mm256_load_ps(w + 16 * odd + 8);
                 UNROLL for (int i = 0; i < count; i++)
                 {
-                    const __m256 input = _mm256_broadcast_ss(x + odd * ES_PANEL_TOKENS + i);
+                    const __m256 input = _mm256_broadcast_ss(x + odd * BF16_TOKENS + i);
                     sum[odd][i][0] = _mm256_fmadd_ps(low, input, sum[odd][i][0]);
                     sum[odd][i][1] = _mm256_fmadd_ps(high, input, sum[odd][i][1]);
                 }
@@ -218,19 +220,19 @@ static void widen_rows(const es_bf16_rows *rows, int64_t from, int64_t to, float
     }
 }
 
-/* The inputs of blocks [from, to) as floats: [block][16 pairs][even, odd][16 tokens]. */
+/* The inputs of blocks [from, to) as floats: [block][16 pairs][even, odd][BF16_TOKENS], of which 16 are this panel's. */
 static void widen_inputs(const es_panel *panel, int64_t from, int64_t to, float *x)
 {
     const int32_t n = panel->tokens, *data = (const int32_t *)panel->data + from * 16 * n;
     const __m256i place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i low = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), place),
                   high = _mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), place);
-    for (int64_t j = 0; j < (to - from) * 16; j++, data += n, x += 2 * ES_PANEL_TOKENS) {
+    for (int64_t j = 0; j < (to - from) * 16; j++, data += n, x += 2 * BF16_TOKENS) {
         const bool whole = n == ES_PANEL_TOKENS;
         const __m256i a = whole ? _mm256_loadu_si256((const void *)data) : _mm256_maskload_epi32(data, low);
         const __m256i b = whole ? _mm256_loadu_si256((const void *)(data + 8)) : _mm256_maskload_epi32(data + 8, high);
         _mm256_store_ps(x, es_even_part(a)), _mm256_store_ps(x + 8, es_even_part(b));
-        _mm256_store_ps(x + 16, es_odd_part(a)), _mm256_store_ps(x + 24, es_odd_part(b));
+        _mm256_store_ps(x + BF16_TOKENS, es_odd_part(a)), _mm256_store_ps(x + BF16_TOKENS + 8, es_odd_part(b));
     }
 }
 
@@ -240,15 +242,14 @@ void es_several_tokens_bf16_avx2(const es_bf16_rows *rows, const es_panel *panel
         es_one_token_bf16_avx2(rows, panel, out);
         return;
     }
-    _Alignas(32) float w[BF16_CHUNK * 16 * 2 * ES_PRODUCT_ROWS], x[BF16_CHUNK * 16 * 2 * ES_PANEL_TOKENS];
+    _Alignas(32) float w[BF16_CHUNK * 16 * 2 * ES_PRODUCT_ROWS], x[BF16_CHUNK * 16 * 2 * BF16_TOKENS];
     for (int64_t from = 0; from < rows->blocks; from += BF16_CHUNK) {
         const int64_t to = rows->blocks - from < BF16_CHUNK ? rows->blocks : from + BF16_CHUNK;
         widen_rows(rows, from, to, w);
-        for (int32_t p = 0; p < panels; p++) {
-            const int32_t n = panel[p].tokens;
+        for (int32_t p = 0; p < panels; p += BF16_PANELS) {
             float *place = out + (int64_t)p * ES_PANEL_TOKENS * ES_PRODUCT_ROWS;
-            int32_t t = 0;
-            widen_inputs(&panel[p], from, to, x);
+            int32_t n = 0, t = 0;
+            for (int32_t q = p; q < panels && q < p + BF16_PANELS; n += panel[q++].tokens) widen_inputs(&panel[q], from, to, x + n);
             /* Four left are two and two: one alone would wait for its own sums. */
             for (; n - t >= 3 && n - t != 4; t += 3)
                 multiply_bf16(w, x + t, to - from, from == 0, 3, place + t * ES_PRODUCT_ROWS);
