@@ -8,7 +8,7 @@
  *
  * The product of all axes has millions of combinations. In CI the matrix is pruned to rows in which every pair of values occurs
  * together (covering.h); ES_LONG=1 takes every triple, and longer histories; ES_LONG=whole takes the product, which takes days,
- * or each Nth of it with ES_LONG=whole/N; a prime N passes over no value of any axis.
+ * or each Nth of it with ES_LONG=whole/N; a large prime N keeps no step with any axis.
  *
  * A new axis is a value in `enum axis`, its number of values in count_values(), a word in describe(), and what engine_of() or
  * run_row() make of it; what it does not go together with, allowed() says. */

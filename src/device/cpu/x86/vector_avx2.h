@@ -5,6 +5,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "device/cpu/x86/turn_avx2.h"
+
 typedef struct v16 {
     __m256 a, b; /* lanes 0–7 and 8–15 */
 } v16;
@@ -109,14 +111,9 @@ static inline vr vr_add(vr x, vr y) { return _mm256_add_ps(x, y); }
 static inline vr vr_mul(vr x, vr y) { return _mm256_mul_ps(x, y); }
 static inline vr vr_fma(vr x, vr y, vr z) { return _mm256_fmadd_ps(x, y, z); }
 
-static inline __m256 v_even_half(__m256i line) { return _mm256_castsi256_ps(_mm256_slli_epi32(line, 16)); }
-static inline __m256 v_odd_half(__m256i line)
-{
-    return _mm256_castsi256_ps(_mm256_and_si256(line, _mm256_set1_epi32((int)0xFFFF0000)));
-}
 /* Eight pairs of bfloat16: the first of each, or the second. */
-static inline vr vr_load_even(const uint16_t *p) { return v_even_half(_mm256_loadu_si256((const __m256i *)p)); }
-static inline vr vr_load_odd(const uint16_t *p) { return v_odd_half(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vr vr_load_even(const uint16_t *p) { return es_even_part(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vr vr_load_odd(const uint16_t *p) { return es_odd_part(_mm256_loadu_si256((const __m256i *)p)); }
 
 /* Sixteen binary16 to float32, exactly; and to them, ties to even. Subnormals of binary16 are kept either way. */
 static inline v16 v_load_half(const uint16_t *p)
