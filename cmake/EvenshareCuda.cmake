@@ -1,6 +1,7 @@
 # libevenshare_cuda.so: the CUDA backend, built where nvcc is, GPU or not; the program opens it at run time (src/device/cuda).
-# CUDA is no language of the project, so that a machine without it configures as before. Machine code for sm_90 and sm_80, and
-# PTX for compute_75, which a driver compiles for anything newer or less common. Some files use what only sm_90a has.
+# CUDA is no language of the project, so that a machine without it configures as before. Machine code for sm_90 and sm_80; PTX
+# for compute_80, which a driver compiles for anything newer, and for compute_75, for what is older. Some files use what only
+# sm_90a has.
 option(ES_CUDA "build the CUDA backend when nvcc is found" ON)
 if(ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
   find_program(ES_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
@@ -12,7 +13,7 @@ endif()
 if(ES_NVCC AND ES_CUDA AND NOT ES_SANITIZE AND NOT ES_FUZZ)
   # What only some targets use is no mistake (177). A sum fused here and not there would break the same-bits promise: fused steps are written out (-fmad=false).
   set(ES_NVCC_FLAGS -O3 -std=c++20 -fmad=false -ftz=true -Werror all-warnings -diag-suppress 177 -Xcompiler -fPIC,-fvisibility=hidden,-Wall
-      -gencode arch=compute_80,code=sm_80 -gencode arch=compute_75,code=compute_75
+      -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_75,code=compute_75
       -DES_VERSION=\"${PROJECT_VERSION}\" -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
   file(GLOB ES_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.cu)
   set(ES_CUDA_OBJECTS "")

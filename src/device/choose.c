@@ -48,7 +48,7 @@ es_numeric es_device_numeric(es_device_kind kind, es_dtype weights)
 {
     es_cuda_gpu gpu;
     if (kind != ES_DEVICE_CUDA) return es_device_best_numeric(weights);
-    return weights != ES_F32 && first_gpu(&gpu) == ES_OK && gpu.major >= 8 ? ES_NUMERIC_BF16 : ES_NUMERIC_F32;
+    return weights != ES_F32 && first_gpu(&gpu) == ES_OK && gpu.code >= 80 ? ES_NUMERIC_BF16 : ES_NUMERIC_F32;
 }
 
 bool es_device_copies_weights(es_device_kind kind, es_weights asked, size_t bytes)

@@ -272,7 +272,7 @@ int main(int argc, char **argv)
     struct cudaDeviceProp properties;
     bool there;
     need(cudaGetDeviceProperties(&properties, 0));
-    gpu.major = properties.major, gpu.minor = properties.minor, gpu.multiprocessors = properties.multiProcessorCount;
+    gpu.major = properties.major, gpu.minor = properties.minor, gpu.code = 90, gpu.multiprocessors = properties.multiProcessorCount;
     need(es_cuda_product_setup());
     need(es_cuda_product_many_setup());
     need(es_cuda_product_wide_setup(&gpu, &there));

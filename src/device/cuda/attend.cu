@@ -94,7 +94,7 @@ es_status es_cuda_attend_prepare(es_cuda *cuda, const es_op_attn *op, es_cuda_sh
         c->out = shadow.data ? NULL : es_cuda_floats(op->out);
         c->out16 = shadow;
         c->workspace = t->workspace;
-        c->tuning.overlap = es_cuda_overlap && cuda->gpu.major >= 9;
+        c->tuning.overlap = es_cuda_overlap;
         ES_TRY(check(es_cuda_decode_setup(c)));
         ES_TRY(check(es_cuda_decode_clear(c, cuda->stream)));
     }

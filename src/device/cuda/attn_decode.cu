@@ -41,6 +41,7 @@ enum { ES_ATTN_KERNELS = sizeof es_attn_table / sizeof *es_attn_table };
 /* What a card can do, as far as this file asks. */
 typedef struct es_attn_card {
     int major, minor, multiprocessors, shared, shared_all; /* of a block, of a multiprocessor */
+    int code; /* as es_cuda_gpu has it */
     cudaError_t error;
 } es_attn_card;
 
@@ -55,17 +56,20 @@ static es_attn_card es_attn_look(void)
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (!card.error)
         card.error = cudaDeviceGetAttribute(&card.shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    cudaFuncAttributes finish = {};
+    if (!card.error) card.error = cudaFuncGetAttributes(&finish, es_attn_finish_kernel);
+    card.code = finish.ptxVersion;
     return card;
 }
 
 static bool es_attn_has_wide(const es_attn_card *card)
 {
-    return card->major == 9 && card->minor == 0 && es_tensor_encoder();
+    return card->major == 9 && card->minor == 0 && card->code == 90 && es_tensor_encoder();
 }
 
 static bool es_attn_is_tuned(const es_cuda_attn_shape *shape, es_cuda_float type, const es_attn_card *card)
 {
-    return type == ES_CUDA_BF16 && card->major >= 8 &&
+    return type == ES_CUDA_BF16 && card->code >= 80 &&
            (shape->head_dim == 64 || shape->head_dim == 128 || shape->head_dim == 256) &&
            (shape->row_tile == 8 || shape->row_tile == 32 ||
             (shape->row_tile == ES_ATTN_WIDE_ROWS && es_attn_has_wide(card)));
@@ -165,7 +169,7 @@ const char *es_cuda_decode_setup(es_cuda_decode *call)
         cudaFuncSetAttribute(es_attn_finish_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, es_attn_finish_bytes());
     if (error) return cudaGetErrorString(error);
     if (!es_attn_is_tuned(shape, call->cache_type, &card)) return es_attn_plain_check(call, card.shared);
-    const bool bulk = card.major >= 9 && !call->tuning.copy16;
+    const bool bulk = card.code >= 90 && !call->tuning.copy16;
     for (int i = 0; i < ES_ATTN_KERNELS; i++) {
         const es_attn_row *row = &es_attn_table[i];
         if (row->head_dim == shape->head_dim && row->row_tile == shape->row_tile && row->bulk == bulk &&

@@ -273,6 +273,20 @@ static es_status submit_program(es_device *device, const es_program *program, co
 
 /* --- opening and closing --- */
 
+/* A card runs machine code of its own generation, or what its driver compiles of older code: what it could do besides is of no
+ * use to it. */
+static __global__ void any_kernel(void) {}
+static es_status find_code(int *code)
+{
+    cudaFuncAttributes a = {};
+    const cudaError_t error = cudaFuncGetAttributes(&a, any_kernel);
+    *code = a.ptxVersion;
+    if (error != cudaErrorNoKernelImageForDevice) return es_cuda_check(error, "finding kernels for it");
+    cudaGetLastError();
+    return ES_OK;
+}
+
+/* The current GPU, which has this index. */
 static es_status describe(int index, es_cuda_gpu *gpu)
 {
     struct cudaDeviceProp p;
@@ -287,7 +301,7 @@ static es_status describe(int index, es_cuda_gpu *gpu)
     snprintf(gpu->name, sizeof gpu->name, "%.95s", p.name);
     cudaDriverGetVersion(&gpu->driver);
     cudaRuntimeGetVersion(&gpu->runtime);
-    return ES_OK;
+    return find_code(&gpu->code);
 }
 
 static es_status count_gpus(int *count)
@@ -306,9 +320,9 @@ static es_status look(es_cuda_gpu *gpus, int room, int *count)
 {
     ES_TRY(count_gpus(count));
     for (int i = 0; i < *count && i < room; i++) {
-        ES_TRY(describe(i, &gpus[i]));
         size_t available, total;
         ES_TRY(es_cuda_check(cudaSetDevice(i), "choosing it"));
+        ES_TRY(describe(i, &gpus[i]));
         ES_TRY(es_cuda_check(cudaMemGetInfo(&available, &total), "asking for its memory"));
         gpus[i].available = available;
     }
@@ -396,6 +410,9 @@ static es_status check_options(const es_cuda *cuda)
 {
     const es_device_options *o = &cuda->options;
     const es_attn_shape *a = &o->attn;
+    if (cuda->gpu.code == 0)
+        return es_cuda_fail(ES_UNSUPPORTED, "%s (%s) is older than all that kernels were compiled for (compute capability 7.5)",
+                            cuda->gpu.name, cuda->set);
     if (o->numeric == ES_NUMERIC_INT8 || o->numeric == ES_NUMERIC_BF16DP)
         return es_cuda_fail(ES_UNSUPPORTED, "numeric modes int8 and bf16dp are the CPU's; a GPU offers bf16 and f32");
     if (o->numeric == ES_NUMERIC_BF16 && !cuda->tensor_cores)
@@ -414,8 +431,9 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
     ES_TRY(es_cuda_check(cudaSetDevice(0), "choosing it"));
     ES_TRY(describe(0, &cuda->gpu));
     cuda->options = *options;
-    cuda->tensor_cores = cuda->gpu.major >= 8;
-    es_cuda_overlap = !(getenv("ES_CUDA_OVERLAP") && strcmp(getenv("ES_CUDA_OVERLAP"), "0") == 0);
+    cuda->tensor_cores = cuda->gpu.code >= 80;
+    /* Older kernels do not wait for the one in front by themselves. */
+    es_cuda_overlap = cuda->gpu.code >= 90 && !(getenv("ES_CUDA_OVERLAP") && strcmp(getenv("ES_CUDA_OVERLAP"), "0") == 0);
     cuda->no_graphs = getenv("ES_CUDA_GRAPHS") && strcmp(getenv("ES_CUDA_GRAPHS"), "0") == 0;
     snprintf(cuda->set, sizeof cuda->set, "sm_%d%d", cuda->gpu.major, cuda->gpu.minor);
     cuda->base.info = (es_device_info){

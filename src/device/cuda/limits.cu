@@ -142,7 +142,7 @@ static es_status measure(const es_cuda_gpu *gpu, measuring *m, es_cuda_limits *l
     ES_TRY(es_cuda_check(cudaEventCreate(&end), "timing"));
     ES_TRY(best_seconds(start, end, read_all, m, &seconds));
     limits->read_bytes = (double)m->bytes / seconds;
-    const bool is_wide = gpu->major == 9 && gpu->minor == 0;
+    const bool is_wide = gpu->major == 9 && gpu->minor == 0 && gpu->code == 90;
     void (*const by)(void *) = is_wide ? multiply_wide : multiply;
     const double operations = is_wide ? 2.0 * 64 * 192 * 16 * 4 * (double)WIDE_STEPS * (WIDE_THREADS / 128) * m->blocks
                                       : 2.0 * 16 * 8 * 16 * 8 * (double)ROUNDS * 8 * (m->blocks * 2);

@@ -21,6 +21,7 @@ typedef struct es_cuda_host {
 typedef struct es_cuda_gpu {
     char name[96];
     int major, minor; /**< compute capability */
+    int code; /**< 75, 80 or 90: the instructions that kernels have on it (newer cards get those of sm_80); 0: there are none for it */
     int multiprocessors;
     int warp;                 /**< lanes */
     size_t shared;            /**< bytes of shared memory that one block can have */
