@@ -274,7 +274,7 @@ int main(int argc, char **argv)
     need(cudaGetDeviceProperties(&properties, 0));
     gpu.major = properties.major, gpu.minor = properties.minor, gpu.code = 90, gpu.multiprocessors = properties.multiProcessorCount;
     need(es_cuda_product_setup());
-    need(es_cuda_product_many_setup());
+    need(es_cuda_product_many_setup(properties.sharedMemPerBlockOptin));
     need(es_cuda_product_wide_setup(&gpu, &there));
     if (!there) return printf("this GPU has no wgmma\n"), 0;
     sums = fresh<char>(es_cuda_product_wide_room(), 0);

@@ -64,15 +64,39 @@ static es_attn_card es_attn_look(void)
 
 static bool es_attn_has_wide(const es_attn_card *card)
 {
-    return card->major == 9 && card->minor == 0 && card->code == 90 && es_tensor_encoder();
+    return card->major == 9 && card->minor == 0 && card->code >= 90 && es_tensor_encoder();
 }
 
+/* A shape's row in the table, −1 where it has none. */
+static int es_attn_find(const es_cuda_attn_shape *shape, bool bulk, bool loose)
+{
+    for (int i = 0; i < ES_ATTN_KERNELS; i++) {
+        const es_attn_row *row = &es_attn_table[i];
+        if (row->head_dim == shape->head_dim && row->row_tile == shape->row_tile && row->bulk == bulk && row->loose == loose) return i;
+    }
+    return -1;
+}
+
+/* A partition takes four stages, so fewer never move: heads of 256 channels want 128 KiB, more than a block of most cards can have. */
+enum { ES_ATTN_LEAST_STAGES = 4 };
+
+/* Shared memory that a block cannot do without: stages, or what finishes shared items. */
+static int es_attn_least_bytes(const es_attn_row *row)
+{
+    const int bytes = row->extra + 16 + ES_ATTN_LEAST_STAGES * (row->tile + 16);
+    return bytes > es_attn_finish_bytes() ? bytes : es_attn_finish_bytes();
+}
+
+/* The plain kernel serves what this does not: few query rows and many alike, since its sums have another order. */
 static bool es_attn_is_tuned(const es_cuda_attn_shape *shape, es_cuda_float type, const es_attn_card *card)
 {
-    return type == ES_CUDA_BF16 && card->code >= 80 &&
-           (shape->head_dim == 64 || shape->head_dim == 128 || shape->head_dim == 256) &&
-           (shape->row_tile == 8 || shape->row_tile == 32 ||
-            (shape->row_tile == ES_ATTN_WIDE_ROWS && es_attn_has_wide(card)));
+    const bool bulk = card->code >= 90;
+    es_cuda_attn_shape many = *shape;
+    many.row_tile = 32;
+    const int row = es_attn_find(&many, bulk, false);
+    return type == ES_CUDA_BF16 && card->code >= 80 && row >= 0 && es_attn_find(shape, bulk, false) >= 0 &&
+           es_attn_least_bytes(&es_attn_table[row]) <= card->shared &&
+           (shape->row_tile != ES_ATTN_WIDE_ROWS || es_attn_has_wide(card));
 }
 
 int32_t es_cuda_decode_row_tile(void)
@@ -86,7 +110,9 @@ int32_t es_cuda_decode_blocks(const es_cuda_attn_shape *shape, es_cuda_float cac
     const es_attn_card card = es_attn_look();
     if (card.error) return 0;
     if (!es_attn_is_tuned(shape, cache_type, &card)) return 2 * card.multiprocessors;
-    return shape->head_dim <= 128 && shape->row_tile == 8 ? 2 * card.multiprocessors : card.multiprocessors;
+    const es_attn_row *row = &es_attn_table[es_attn_find(shape, card.code >= 90, false)];
+    const bool fit = 2 * (es_attn_least_bytes(row) + 1024) <= card.shared_all; /* 1 KiB of each is the driver's */
+    return fit && shape->head_dim <= 128 && shape->row_tile == 8 ? 2 * card.multiprocessors : card.multiprocessors;
 }
 
 /* Heights that a block's stack and a node's place can have: of the most partitions that a sequence can be cut into, which
@@ -129,17 +155,17 @@ static int32_t es_attn_box(int32_t page)
     return page % 64 == 0 ? 64 : page % 32 == 0 ? 32 : 16;
 }
 
-/* Shared memory of a block: stages, then the low heights of its stack. A partition takes four stages, so fewer never move;
- * more than 160 KiB in flight on a multiprocessor were never faster. */
+/* Shared memory of a block: stages, then the low heights of its stack. More than 160 KiB in flight on a multiprocessor were never
+ * faster. */
 static const char *es_attn_divide_shared(es_cuda_decode *call, const es_attn_row *row, const es_attn_card *card)
 {
     const int blocks = (call->limits.blocks - 1) / card->multiprocessors + 1; /* of a multiprocessor */
     int most = card->shared_all / blocks - 1024;
     if (most > card->shared) most = card->shared;
     const int fit = (most - row->extra - 16) / (row->tile + 16), good = 160 * 1024 / blocks / row->tile;
-    int stages = call->tuning.stages > 0 ? call->tuning.stages : good > 4 ? good : 4;
+    int stages = call->tuning.stages > 0 ? call->tuning.stages : good > ES_ATTN_LEAST_STAGES ? good : ES_ATTN_LEAST_STAGES;
     if (stages > fit) stages = fit;
-    if (stages < 4) return "a block of this card has too little shared memory for four tiles of keys";
+    if (stages < ES_ATTN_LEAST_STAGES) return "a block of this card has too little shared memory for four tiles of keys";
     int near = (most - row->extra - 16 - stages * (row->tile + 16)) / row->node;
     if (near > es_attn_heights(&call->shape, &call->limits)) near = es_attn_heights(&call->shape, &call->limits);
     call->tuning.stages = stages, call->near = near;
@@ -169,13 +195,7 @@ const char *es_cuda_decode_setup(es_cuda_decode *call)
         cudaFuncSetAttribute(es_attn_finish_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, es_attn_finish_bytes());
     if (error) return cudaGetErrorString(error);
     if (!es_attn_is_tuned(shape, call->cache_type, &card)) return es_attn_plain_check(call, card.shared);
-    const bool bulk = card.code >= 90 && !call->tuning.copy16;
-    for (int i = 0; i < ES_ATTN_KERNELS; i++) {
-        const es_attn_row *row = &es_attn_table[i];
-        if (row->head_dim == shape->head_dim && row->row_tile == shape->row_tile && row->bulk == bulk &&
-            row->loose == call->tuning.loose)
-            call->kernel = i;
-    }
+    call->kernel = es_attn_find(shape, card.code >= 90 && !call->tuning.copy16, call->tuning.loose);
     if (call->kernel < 0) return "this build has no such kernel (loose merging is for measuring only)";
     const es_attn_row *row = &es_attn_table[call->kernel];
     const char *wrong = es_attn_divide_shared(call, row, &card);

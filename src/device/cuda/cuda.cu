@@ -441,7 +441,7 @@ static es_status build(es_cuda *cuda, const es_device_options *options)
     ES_TRY(check_options(cuda));
     if (cuda->tensor_cores) {
         ES_TRY(es_cuda_product_setup());
-        ES_TRY(es_cuda_product_many_setup());
+        ES_TRY(es_cuda_product_many_setup(cuda->gpu.shared));
         if (!(getenv("ES_CUDA_WIDE") && strcmp(getenv("ES_CUDA_WIDE"), "0") == 0))
             ES_TRY(es_cuda_product_wide_setup(&cuda->gpu, &cuda->wide));
     }

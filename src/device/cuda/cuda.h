@@ -236,7 +236,8 @@ void es_cuda_panel(cudaStream_t stream, const es_cuda_matrix *w, int first, int 
 /* product_many.cu: `room` holds decoded weights, ES_CUDA_PANEL bytes. */
 void es_cuda_product_many(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, uint16_t *room,
                           size_t room_bytes);
-es_status es_cuda_product_many_setup(void);
+/* `limit`: shared memory that a block of the card can have. */
+es_status es_cuda_product_many_setup(size_t limit);
 /* product_wide.cu: the same of a turned shadow; `sums` is es_cuda_product_wide_room() bytes, zeros before the first call.
  * `there` says whether this card and its driver can. */
 es_status es_cuda_product_wide(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, uint16_t *room,

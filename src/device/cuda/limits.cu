@@ -43,6 +43,20 @@ static __global__ void __launch_bounds__(256) matrix_kernel(uint32_t *out)
 #endif
 }
 
+/* Fused steps of float32: all that older cards multiply by. */
+static __global__ void __launch_bounds__(256) fused_kernel(uint32_t *out)
+{
+    float c[8];
+    const float a = 1.0f - 0x1p-20f * (float)threadIdx.x, b = 0x1p-10f;
+    for (int k = 0; k < 8; k++) c[k] = (float)k;
+    for (int i = 0; i < ROUNDS; i++)
+#pragma unroll
+        for (int k = 0; k < 8; k++) c[k] = fmaf(c[k], a, b);
+    float sum = 0;
+    for (int k = 0; k < 8; k++) sum += c[k];
+    if (sum == -1.0f) *out = 1; /* none of them is below zero */
+}
+
 /* The same of wgmma: two warpgroups with weights in registers and 192 tokens in shared memory, all random, for some
  * milliseconds: on zeros, or before the card slows down under the load, it would be faster than any model can be. */
 enum { WIDE_THREADS = 256, WIDE_STEPS = 16384, WIDE_BYTES = 192 * 128 };
@@ -127,6 +141,12 @@ static void multiply(void *argument)
     matrix_kernel<<<m->blocks * 2, 256>>>((uint32_t *)(void *)m->data);
 }
 
+static void multiply_fused(void *argument)
+{
+    const measuring *m = (const measuring *)argument;
+    fused_kernel<<<m->blocks * 2, 256>>>((uint32_t *)(void *)m->data);
+}
+
 static void multiply_wide(void *argument)
 {
     const measuring *m = (const measuring *)argument;
@@ -142,13 +162,14 @@ static es_status measure(const es_cuda_gpu *gpu, measuring *m, es_cuda_limits *l
     ES_TRY(es_cuda_check(cudaEventCreate(&end), "timing"));
     ES_TRY(best_seconds(start, end, read_all, m, &seconds));
     limits->read_bytes = (double)m->bytes / seconds;
-    const bool is_wide = gpu->major == 9 && gpu->minor == 0 && gpu->code == 90;
-    void (*const by)(void *) = is_wide ? multiply_wide : multiply;
-    const double operations = is_wide ? 2.0 * 64 * 192 * 16 * 4 * (double)WIDE_STEPS * (WIDE_THREADS / 128) * m->blocks
-                                      : 2.0 * 16 * 8 * 16 * 8 * (double)ROUNDS * 8 * (m->blocks * 2);
+    const bool is_wide = gpu->major == 9 && gpu->minor == 0 && gpu->code == 90, is_plain = gpu->code < 80;
+    void (*const by)(void *) = is_wide ? multiply_wide : is_plain ? multiply_fused : multiply;
+    const double operations = is_wide    ? 2.0 * 64 * 192 * 16 * 4 * (double)WIDE_STEPS * (WIDE_THREADS / 128) * m->blocks
+                              : is_plain ? 2.0 * 256 * 8 * (double)ROUNDS * (m->blocks * 2)
+                                         : 2.0 * 16 * 8 * 16 * 8 * (double)ROUNDS * 8 * (m->blocks * 2);
     ES_TRY(best_seconds(start, end, by, m, &seconds));
     limits->bf16_flops = operations / seconds;
-    limits->bf16_by = is_wide ? "wgmma bf16" : "mma.sync bf16";
+    limits->bf16_by = is_wide ? "wgmma bf16" : is_plain ? "float32 fused steps" : "mma.sync bf16";
     ES_TRY(sustained_seconds(start, end, by, m, seconds, &seconds));
     limits->bf16_sustained = operations / seconds;
     cudaEventDestroy(start);

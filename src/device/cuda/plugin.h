@@ -34,7 +34,7 @@ typedef struct es_cuda_gpu {
 typedef struct es_cuda_limits {
     int multiprocessors;
     double read_bytes, bf16_flops;
-    const char *bf16_by;   /**< the instruction that reaches it */
+    const char *bf16_by;   /**< the instruction that reaches it; of float32 where kernels have none of bfloat16 */
     double bf16_sustained; /**< the same over a third of a second: what power and heat leave of it */
 } es_cuda_limits;
 

@@ -7,11 +7,12 @@
 #include "device/cuda/loaders.cuh"
 #include "device/cuda/product.cuh"
 
-static constexpr int TILE = 128, STEP = 64, STAGES = 4, THREADS = 256, ROW_TILES = 4, TOKEN_TILES = 4;
+static constexpr int TILE = 128, STEP = 64, THREADS = 256, ROW_TILES = 4, TOKEN_TILES = 4;
 /* A step of one operand: two halves of 32 columns, 64 bytes a row; the second begins 64 bytes later than it would, so that the
  * eight lanes that write a row's 128 bytes meet 32 different banks. */
 static constexpr int HALF_BYTES = TILE * 64 + 64, OPERAND_BYTES = 2 * HALF_BYTES, STAGE_BYTES = 2 * OPERAND_BYTES;
-static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES;
+/* Steps on their way at once. Three have room in the 99 KiB that a block of most cards can have, four in data centres'. */
+static constexpr int MOST_STAGES = 4, LEAST_STAGES = 3;
 
 typedef struct panel {
     const uint16_t *w[2]; /* weight rows in bfloat16, `stride` elements apart; the second: up of a SwiGLU */
@@ -96,6 +97,7 @@ static __device__ __forceinline__ void put_tile(const es_cuda_product *p, const 
 }
 #endif
 
+template <int STAGES>
 static __global__ void __launch_bounds__(THREADS, 1) many_kernel(es_cuda_product p, int which, panel w, int segment)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -145,11 +147,15 @@ static __global__ void __launch_bounds__(THREADS, 1) many_kernel(es_cuda_product
 #endif
 }
 
+/* What this card has room for. */
+static int stages = MOST_STAGES;
+
 static void launch(cudaStream_t stream, const es_cuda_product *p, int32_t which, const panel *w)
 {
     const int tile = p->swiglu ? TILE / 2 : TILE;
     const dim3 grid((unsigned)((p->tokens + TILE - 1) / TILE), (unsigned)((w->rows + tile - 1) / tile));
-    es_launch(stream, grid, THREADS, SHARED_BYTES, many_kernel, *p, which, *w, segment_of(p->x16_stride));
+    es_launch(stream, grid, THREADS, (size_t)(stages * STAGE_BYTES), stages == MOST_STAGES ? many_kernel<MOST_STAGES> : many_kernel<LEAST_STAGES>,
+              *p, which, *w, segment_of(p->x16_stride));
 }
 
 /* One part (two of a SwiGLU), panel by panel. */
@@ -187,9 +193,15 @@ void es_cuda_product_many(cudaStream_t stream, const es_cuda_product *p, int32_t
     for (int32_t i = first; i < first + (p->swiglu ? 1 : parts); i++) launch_part(stream, p, i, room, room_bytes);
 }
 
-es_status es_cuda_product_many_setup(void)
+template <int STAGES> static es_status allow(void)
 {
-    return es_cuda_check(
-        cudaFuncSetAttribute((const void *)many_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES),
-        "shared memory for products");
+    stages = STAGES;
+    return es_cuda_check(cudaFuncSetAttribute((const void *)many_kernel<STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              STAGES * STAGE_BYTES),
+                         "shared memory for products");
+}
+
+es_status es_cuda_product_many_setup(size_t limit)
+{
+    return limit >= MOST_STAGES * STAGE_BYTES ? allow<MOST_STAGES>() : allow<LEAST_STAGES>();
 }
