@@ -9,6 +9,7 @@
 #define FAR_MORE 4         /* times the work of another, done and to be done */
 #define LEARNING_RATE 0.3
 #define OVER (1.0 / 24)    /* of the budget, for rows that fill a step up */
+#define MOST_SAVED 0.125   /* of the budget, of what steps before left over */
 #define MEDIAN_STEP 1.03   /* by how much a step moves the median: a doubling takes 24 */
 #define DECODES 3          /* in a budget */
 #define MOST_OF_START 1.5
@@ -130,8 +131,9 @@ static es_job *flexible(es_job *jobs, int32_t count)
 }
 
 /* Rows are whole, and some cost by the step: what was given can leave half of the budget, or pay for rows that are not there. So
- * one prompt gets more rows, or fewer, whichever brings the step's prompts furthest in a second. */
-static void even_out(const es_scheduler *s, es_job *jobs, int32_t count, int32_t decodes, double budget, purse *left, int64_t start)
+ * one prompt gets more rows, or fewer, whichever brings the step's prompts furthest in a second. What is left over all the same is
+ * for the steps that follow: where a row takes a seventh of the budget, every second step has one more. */
+static void even_out(es_scheduler *s, es_job *jobs, int32_t count, int32_t decodes, double budget, purse *left, int64_t start)
 {
     const int64_t rows = start - left->rows, all = rows + decodes, step = all > s->cost.step && s->cost.step > 1 ? s->cost.step : 1;
     es_job *job = flexible(jobs, count);
@@ -139,17 +141,18 @@ static void even_out(const es_scheduler *s, es_job *jobs, int32_t count, int32_t
     const int64_t change[] = {0, -(all % step), step - all % step};
     const double took = es_scheduler_predict(s, jobs, count);
     int64_t best = 0;
-    double best_rate = 0;
+    double best_rate = 0, best_seconds = took;
     for (int i = 0; i < 3; i++) {
         const int64_t c = change[i];
         if (job->rows + c < 1 || job->rows + c > due(job) || c > left->rows) continue;
         const double seconds = took + (priced_rows(&s->cost, all + c) - priced_rows(&s->cost, all)) * s->cost.row +
                                (double)c * (double)job->computed * s->cost.depth;
-        if (c >= 0 && seconds > budget * (1 + OVER)) continue;
-        if ((double)(rows + c) > best_rate * seconds) best = c, best_rate = (double)(rows + c) / seconds;
+        if (c >= 0 && seconds > budget * (1 + OVER) + s->saved) continue;
+        if ((double)(rows + c) > best_rate * seconds) best = c, best_rate = (double)(rows + c) / seconds, best_seconds = seconds;
     }
     job->rows += (int32_t)best;
     left->rows -= best;
+    s->saved = fmin(fmax(s->saved + budget - best_seconds, 0), budget * MOST_SAVED);
 }
 
 int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)

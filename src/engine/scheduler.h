@@ -39,6 +39,7 @@ typedef struct es_scheduler {
     int32_t most_rows;  /**< rows of a step */
     int32_t most_chunk; /**< prompt rows of a step */
     int32_t proven_chunk; /**< most prompt rows that a step has had */
+    double saved;         /**< seconds that steps before left of their budgets, since rows are whole: an eighth of one at most */
 } es_scheduler;
 
 /** Jobs stand in order of arrival. Each decoding job gets a row. Of the time and the rows that are left an eighth goes to the oldest
@@ -46,7 +47,8 @@ typedef struct es_scheduler {
  *  rows of a step are at most half again as many as any step has had. Where a prompt gets all that is due, the step
  *  is not filled up by those with four times its work and more, so that it can go on soon; the oldest then gets an eighth of
  *  what the step gives. What was given is then evened out: one prompt gets a row more, or as many as fill the cost model's `step`, for
- *  a 24th of the budget at most, or fewer, if that brings the prompts further in a second. Hence no prompt starves: the oldest of P
+ *  a 24th of the budget at most and what steps before left of theirs (an eighth at most), or fewer, if that brings the prompts
+ *  further in a second. Hence no prompt starves: the oldest of P
  *  prompts advances in every step, and has an eighth of all the time that prompts get at least, but for what is evened out. Returns
  *  the rows in all. */
 int32_t es_scheduler_plan(es_scheduler *scheduler, es_job *jobs, int32_t count);

@@ -286,8 +286,32 @@ static void a_row_that_all_but_fits_is_given(void **state)
     es_scheduler s = {.cost = {0.040, 0.020, 0, 0}, .budget = 0.119, .most_rows = 300, .most_chunk = 256, .proven_chunk = 256};
     es_job jobs[] = {{.until = 300, .left = 300}, {.computed = 10, .until = 11, .decoding = true}};
     assert_int_equal(es_scheduler_plan(&s, jobs, 2), 4); /* 120 ms */
-    s.budget = 0.110;
+    s.budget = 0.110, s.saved = 0;
     assert_int_equal(es_scheduler_plan(&s, jobs, 2), 3);
+}
+
+/* Rows of a prompt in `steps` steps beside a stream, a row taking a fifth of the budget; the longest step in budgets. */
+static int64_t rows_beside(int steps, double budget, double *longest)
+{
+    es_scheduler s = {.cost = {0.040, 0.020, 0, 0}, .budget = budget, .most_rows = 300, .most_chunk = 256, .proven_chunk = 256};
+    int64_t rows = 0;
+    for (int i = 0; i < steps; i++) {
+        es_job jobs[] = {{.until = 300, .left = 300}, {.computed = 10, .until = 11, .decoding = true}};
+        es_scheduler_plan(&s, jobs, 2);
+        rows += jobs[0].rows;
+        *longest = fmax(*longest, es_scheduler_predict(&s, jobs, 2) / budget);
+    }
+    return rows;
+}
+
+/* Two and a half rows fit, or two and three quarters: as many are given, on average. */
+static void what_a_step_leaves_over_is_the_next_ones(void **state)
+{
+    (void)state;
+    double longest = 0;
+    assert_in_range(rows_beside(1000, 0.110, &longest), 2500, 2625); /* a 24th of the budget may be gone beyond */
+    assert_in_range(rows_beside(1000, 0.1145, &longest), 2725, 2850);
+    assert_true(longest < 1 + 1.0 / 8 + 1.0 / 24);
 }
 
 static void without_a_budget_chunks_are_whole(void **state)
@@ -325,6 +349,7 @@ int main(void)
         cmocka_unit_test(the_oldest_has_its_share_of_rows_too),
         cmocka_unit_test(rows_that_cost_by_the_step_are_filled),
         cmocka_unit_test(a_row_that_all_but_fits_is_given),
+        cmocka_unit_test(what_a_step_leaves_over_is_the_next_ones),
         cmocka_unit_test(without_a_budget_chunks_are_whole),
         cmocka_unit_test(the_budget_follows_the_median_decode_step),
     };
