@@ -139,7 +139,7 @@ static void even_out(es_scheduler *s, es_job *jobs, int32_t count, int32_t decod
     es_job *job = flexible(jobs, count);
     if (s->budget <= 0 || !job) return;
     const int64_t change[] = {0, -(all % step), step - all % step};
-    const double took = es_scheduler_predict(s, jobs, count);
+    const double took = es_scheduler_predict(s, jobs, count), spare = fmin(s->saved, budget * MOST_SAVED);
     int64_t best = 0;
     double best_rate = 0, best_seconds = took;
     for (int i = 0; i < 3; i++) {
@@ -147,12 +147,12 @@ static void even_out(es_scheduler *s, es_job *jobs, int32_t count, int32_t decod
         if (job->rows + c < 1 || job->rows + c > due(job) || c > left->rows) continue;
         const double seconds = took + (priced_rows(&s->cost, all + c) - priced_rows(&s->cost, all)) * s->cost.row +
                                (double)c * (double)job->computed * s->cost.depth;
-        if (c >= 0 && seconds > budget * (1 + OVER) + s->saved) continue;
+        if (c >= 0 && seconds > budget * (1 + OVER) + spare) continue;
         if ((double)(rows + c) > best_rate * seconds) best = c, best_rate = (double)(rows + c) / seconds, best_seconds = seconds;
     }
     job->rows += (int32_t)best;
     left->rows -= best;
-    s->saved = fmin(fmax(s->saved + budget - best_seconds, 0), budget * MOST_SAVED);
+    s->saved = fmin(fmax(spare + budget - best_seconds, 0), budget * MOST_SAVED);
 }
 
 int32_t es_scheduler_plan(es_scheduler *s, es_job *jobs, int32_t count)

@@ -277,6 +277,8 @@ static void rows_that_cost_by_the_step_are_filled(void **state)
     assert_int_equal(es_scheduler_plan(&s, jobs, 2), 31);
     jobs[0] = (es_job){.until = 300, .left = 300};
     assert_int_equal(es_scheduler_plan(&s, jobs, 2), 32); /* 39 would fit if each cost the same */
+    s.saved = 1; /* of the larger budget while nobody generated: an eighth of this one counts */
+    assert_int_equal(es_scheduler_plan(&s, jobs, 2), 32);
 }
 
 /* Where a row takes a sixth of the budget, leaving out the one that all but fits would leave as much idle. */
