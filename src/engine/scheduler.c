@@ -132,7 +132,7 @@ static es_job *flexible(es_job *jobs, int32_t count)
 
 /* Rows are whole, and some cost by the step: what was given can leave half of the budget, or pay for rows that are not there. So
  * one prompt gets more rows, or fewer, whichever brings the step's prompts furthest in a second. What is left over all the same is
- * for the steps that follow: where a row takes a seventh of the budget, every second step has one more. */
+ * for the steps that follow: where four and a half rows fit, every second step has five. */
 static void even_out(es_scheduler *s, es_job *jobs, int32_t count, int32_t decodes, double budget, purse *left, int64_t start)
 {
     const int64_t rows = start - left->rows, all = rows + decodes, step = all > s->cost.step && s->cost.step > 1 ? s->cost.step : 1;

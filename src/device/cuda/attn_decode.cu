@@ -40,8 +40,8 @@ enum { ES_ATTN_KERNELS = sizeof es_attn_table / sizeof *es_attn_table };
 
 /* What a card can do, as far as this file asks. */
 typedef struct es_attn_card {
-    int major, minor, multiprocessors, shared, shared_all; /* of a block, of a multiprocessor */
-    int code; /* as es_cuda_gpu has it */
+    int multiprocessors, shared, shared_all; /* of a block, of a multiprocessor */
+    int code;                                /* as es_cuda_gpu has it; this file's kernels of 90 are sm_90a's */
     cudaError_t error;
 } es_attn_card;
 
@@ -50,8 +50,6 @@ static es_attn_card es_attn_look(void)
     es_attn_card card = {};
     int device = 0;
     card.error = cudaGetDevice(&device);
-    if (!card.error) card.error = cudaDeviceGetAttribute(&card.major, cudaDevAttrComputeCapabilityMajor, device);
-    if (!card.error) card.error = cudaDeviceGetAttribute(&card.minor, cudaDevAttrComputeCapabilityMinor, device);
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (!card.error) card.error = cudaDeviceGetAttribute(&card.shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (!card.error)
@@ -64,7 +62,7 @@ static es_attn_card es_attn_look(void)
 
 static bool es_attn_has_wide(const es_attn_card *card)
 {
-    return card->major == 9 && card->minor == 0 && card->code >= 90 && es_tensor_encoder();
+    return card->code >= 90 && es_tensor_encoder();
 }
 
 /* A shape's row in the table, −1 where it has none. */

@@ -238,6 +238,11 @@ void es_cuda_product_many(cudaStream_t stream, const es_cuda_product *p, int32_t
                           size_t room_bytes);
 /* `limit`: shared memory that a block of the card can have. */
 es_status es_cuda_product_many_setup(size_t limit);
+/* What is compiled for sm_90a runs on this card. */
+static inline bool es_cuda_is_hopper(const es_cuda_gpu *gpu)
+{
+    return gpu->major == 9 && gpu->minor == 0 && gpu->code == 90;
+}
 /* product_wide.cu: the same of a turned shadow; `sums` is es_cuda_product_wide_room() bytes, zeros before the first call.
  * `there` says whether this card and its driver can. */
 es_status es_cuda_product_wide(cudaStream_t stream, const es_cuda_product *p, int32_t first, int32_t parts, uint16_t *room,

@@ -153,6 +153,21 @@ static void multiply_wide(void *argument)
     matrix_wide_kernel<<<m->blocks, WIDE_THREADS, WIDE_BYTES>>>((uint32_t *)(void *)m->data);
 }
 
+/* The fastest multiplying that kernels have on a card. */
+typedef struct multiplying {
+    void (*launch)(void *);
+    double operations;
+    const char *by;
+} multiplying;
+
+static multiplying multiplying_of(const es_cuda_gpu *gpu, unsigned blocks)
+{
+    if (es_cuda_is_hopper(gpu))
+        return {multiply_wide, 2.0 * 64 * 192 * 16 * 4 * (double)WIDE_STEPS * (WIDE_THREADS / 128) * blocks, "wgmma bf16"};
+    if (gpu->code >= 80) return {multiply, 2.0 * 16 * 8 * 16 * 8 * (double)ROUNDS * 8 * (blocks * 2), "mma.sync bf16"};
+    return {multiply_fused, 2.0 * 256 * 8 * (double)ROUNDS * (blocks * 2), "float32 fused steps"};
+}
+
 static es_status measure(const es_cuda_gpu *gpu, measuring *m, es_cuda_limits *limits)
 {
     cudaEvent_t start, end;
@@ -162,16 +177,12 @@ static es_status measure(const es_cuda_gpu *gpu, measuring *m, es_cuda_limits *l
     ES_TRY(es_cuda_check(cudaEventCreate(&end), "timing"));
     ES_TRY(best_seconds(start, end, read_all, m, &seconds));
     limits->read_bytes = (double)m->bytes / seconds;
-    const bool is_wide = gpu->major == 9 && gpu->minor == 0 && gpu->code == 90, is_plain = gpu->code < 80;
-    void (*const by)(void *) = is_wide ? multiply_wide : is_plain ? multiply_fused : multiply;
-    const double operations = is_wide    ? 2.0 * 64 * 192 * 16 * 4 * (double)WIDE_STEPS * (WIDE_THREADS / 128) * m->blocks
-                              : is_plain ? 2.0 * 256 * 8 * (double)ROUNDS * (m->blocks * 2)
-                                         : 2.0 * 16 * 8 * 16 * 8 * (double)ROUNDS * 8 * (m->blocks * 2);
-    ES_TRY(best_seconds(start, end, by, m, &seconds));
-    limits->bf16_flops = operations / seconds;
-    limits->bf16_by = is_wide ? "wgmma bf16" : is_plain ? "float32 fused steps" : "mma.sync bf16";
-    ES_TRY(sustained_seconds(start, end, by, m, seconds, &seconds));
-    limits->bf16_sustained = operations / seconds;
+    const multiplying how = multiplying_of(gpu, m->blocks);
+    ES_TRY(best_seconds(start, end, how.launch, m, &seconds));
+    limits->bf16_flops = how.operations / seconds;
+    limits->bf16_by = how.by;
+    ES_TRY(sustained_seconds(start, end, how.launch, m, seconds, &seconds));
+    limits->bf16_sustained = how.operations / seconds;
     cudaEventDestroy(start);
     cudaEventDestroy(end);
     return ES_OK;

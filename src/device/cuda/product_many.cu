@@ -154,8 +154,9 @@ static void launch(cudaStream_t stream, const es_cuda_product *p, int32_t which,
 {
     const int tile = p->swiglu ? TILE / 2 : TILE;
     const dim3 grid((unsigned)((p->tokens + TILE - 1) / TILE), (unsigned)((w->rows + tile - 1) / tile));
-    es_launch(stream, grid, THREADS, (size_t)(stages * STAGE_BYTES), stages == MOST_STAGES ? many_kernel<MOST_STAGES> : many_kernel<LEAST_STAGES>,
-              *p, which, *w, segment_of(p->x16_stride));
+    es_launch(stream, grid, THREADS, (size_t)(stages * STAGE_BYTES),
+              stages == MOST_STAGES ? many_kernel<MOST_STAGES> : many_kernel<LEAST_STAGES>, *p, which, *w,
+              segment_of(p->x16_stride));
 }
 
 /* One part (two of a SwiGLU), panel by panel. */

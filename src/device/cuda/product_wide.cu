@@ -343,7 +343,7 @@ template <int KIND> static es_status allow(void)
 es_status es_cuda_product_wide_setup(const es_cuda_gpu *gpu, bool *there)
 {
     *there = false;
-    if (gpu->major != 9 || gpu->minor != 0 || gpu->code != 90) return ES_OK;
+    if (!es_cuda_is_hopper(gpu)) return ES_OK;
     const es_tensor_encode encoder = es_tensor_encoder();
     if (!encoder) return ES_OK;
     ES_TRY(allow<STORE>());
